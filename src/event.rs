@@ -6,16 +6,18 @@
 //! What it does not do: it reads no clock and no store, and parses no JSON documents except in [`cloud_event`]. Every
 //! module may import this one; it imports none.
 
+mod block;
 mod cloud;
 mod convert;
 mod forms;
 mod id_map;
 
-use std::{borrow::Cow, fmt, ops::Range, sync::Arc, time::Duration};
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
+pub(crate) use block::{EventBlock, EventParts};
+pub use block::{EventRanges, TextRange};
 use bytes::{Bytes, BytesMut};
 pub use cloud::cloud_event;
-use forms::EventForms;
 pub use id_map::IdMap;
 use serde::{Deserialize, Serialize};
 
@@ -204,62 +206,6 @@ impl fmt::Display for Name {
     }
 }
 
-/// The range of a string in an event's chunk: the contents of a JSON string literal, without quotes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TextRange {
-    /// The first byte.
-    pub start: u32,
-    /// Length in bytes; 0 if the event has no such string.
-    pub len: u32,
-}
-
-impl TextRange {
-    pub(crate) fn range(self) -> Range<usize> {
-        self.start as usize..(self.start + self.len) as usize
-    }
-}
-
-/// The strings of an event that routing and headers need.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EventRanges {
-    /// The event's id.
-    pub id: TextRange,
-    /// `eventType`, or CloudEvents' `type`.
-    pub event_type: TextRange,
-    /// `subject`.
-    pub subject: TextRange,
-    /// `dataVersion`; none in CloudEvents.
-    pub data_version: TextRange,
-    /// The topic's resource id, for custom events only. The other wire forms contain it.
-    pub topic: TextRange,
-    /// `eventTime`, if a custom event has it.
-    pub event_time: TextRange,
-    /// The name of the domain topic of the event, possibly inside a resource id. None outside of domains.
-    pub domain_topic: TextRange,
-    /// The trace context of the publish request, if it is traced. It is stored next to the wire form and is not JSON.
-    pub trace: TextRange,
-}
-
-impl EventRanges {
-    /// Number of ranges.
-    pub const COUNT: usize = 8;
-
-    /// Number of ranges of an event that is not traced: all but the last.
-    pub const UNTRACED: usize = Self::COUNT - 1;
-
-    /// All ranges, in the order of a chunk's table.
-    pub fn all(&self) -> [TextRange; Self::COUNT] {
-        let Self { id, event_type, subject, data_version, topic, event_time, domain_topic, trace } = *self;
-        [id, event_type, subject, data_version, topic, event_time, domain_topic, trace]
-    }
-
-    /// The ranges in that order.
-    pub fn of(all: [TextRange; Self::COUNT]) -> Self {
-        let [id, event_type, subject, data_version, topic, event_time, domain_topic, trace] = all;
-        Self { id, event_type, subject, data_version, topic, event_time, domain_topic, trace }
-    }
-}
-
 /// The strings of an event as stored: the contents of JSON string literals, empty if missing.
 #[derive(Clone, Copy, Debug)]
 pub struct EventStrings<'a> {
@@ -293,34 +239,6 @@ pub struct Event {
     transformed: Option<Arc<Transformed>>,
 }
 
-/// Where the parts of an event are in its chunk.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EventParts {
-    /// The wire form.
-    pub(crate) wire: TextRange,
-    /// Its strings.
-    pub(crate) spans: EventRanges,
-}
-
-/// The memory that the events of a chunk share.
-#[derive(Debug)]
-struct EventBlock {
-    bytes: Bytes,
-    /// Apart from the others, so that a single event needs no list.
-    first: EventParts,
-    others: Vec<EventParts>,
-    forms: EventForms,
-}
-
-impl EventBlock {
-    fn parts(&self, index: u32) -> &EventParts {
-        match index.checked_sub(1) {
-            None => &self.first,
-            Some(other) => &self.others[other as usize],
-        }
-    }
-}
-
 /// The result of a subscription's transformation: what is delivered instead of an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transformed {
@@ -335,15 +253,6 @@ pub struct Transformed {
 }
 
 impl Event {
-    /// The memory of a chunk's events, apart from its bytes and their converted forms.
-    pub fn memory_of(count: usize) -> usize {
-        let counters = 2 * size_of::<usize>();
-        counters
-            + size_of::<EventBlock>()
-            + count * size_of::<Self>()
-            + count.saturating_sub(1) * size_of::<EventParts>()
-    }
-
     /// An event in `chunk` with its wire form at `wire`.
     ///
     /// # Panics
@@ -358,21 +267,14 @@ impl Event {
     ) -> Self {
         let end = spans.all().iter().fold(wire.range().end, |end, span| end.max(span.range().end));
         assert!(end <= chunk.len(), "an event ends at {end}, outside of a chunk of {} bytes", chunk.len());
-        let first = EventParts { wire, spans };
-        let block = EventBlock { bytes: chunk, first, others: Vec::new(), forms: EventForms::default() };
+        let block = EventBlock::new(chunk, EventParts { wire, spans }, Vec::new());
         Self { seq, appended, schema, index: 0, block: Arc::new(block), transformed: None }
     }
 
-    /// The events in `chunk`, from `first` on without gaps. The decoder has checked that no range is outside of the chunk.
-    pub(crate) fn all(
-        first: Seq,
-        appended: Timestamp,
-        schema: Schema,
-        chunk: Bytes,
-        (parts, others): (EventParts, Vec<EventParts>),
-    ) -> Vec<Self> {
-        let count = others.len() as u32 + 1;
-        let block = Arc::new(EventBlock { bytes: chunk, first: parts, others, forms: EventForms::default() });
+    /// The events of `block`, from `first` on without gaps.
+    pub(crate) fn all(first: Seq, appended: Timestamp, schema: Schema, block: EventBlock) -> Vec<Self> {
+        let count = block.count() as u32;
+        let block = Arc::new(block);
         let event = |index| {
             let (seq, block) = (first.plus(u64::from(index)), Arc::clone(&block));
             Self { seq, appended, schema, index, block, transformed: None }
@@ -393,17 +295,17 @@ impl Event {
 
     /// The event in another schema, converted by `make` on first use.
     pub fn form<E>(&self, schema: Schema, make: impl FnOnce() -> Result<Bytes, E>) -> Result<Bytes, E> {
-        self.block.forms.get((self.index as usize, self.block.others.len() + 1), schema, make)
+        self.block.form(self.index, schema, make)
     }
 
     /// The bytes that a subscriber with the topic's own schema receives.
     pub fn wire(&self) -> Bytes {
-        self.block.bytes.slice(self.parts().wire.range())
+        self.block.bytes().slice(self.parts().wire.range())
     }
 
     /// The same, borrowed.
     pub fn wire_bytes(&self) -> &[u8] {
-        &self.block.bytes[self.parts().wire.range()]
+        self.block.slice(self.parts().wire)
     }
 
     /// Length of the wire form in bytes.
@@ -429,7 +331,7 @@ impl Event {
     /// `eventType`, or CloudEvents' `type`, and `subject` as stored: the contents of JSON string literals.
     pub fn type_and_subject_literals(&self) -> (&[u8], &[u8]) {
         let spans = &self.parts().spans;
-        (&self.block.bytes[spans.event_type.range()], &self.block.bytes[spans.subject.range()])
+        (self.block.slice(spans.event_type), self.block.slice(spans.subject))
     }
 
     /// `dataVersion`; empty if missing.
@@ -449,14 +351,14 @@ impl Event {
 
     /// The trace context of the publish request; [`None`] if it was not traced.
     pub fn trace(&self) -> Option<&str> {
-        let text = std::str::from_utf8(&self.block.bytes[self.parts().spans.trace.range()]).ok()?;
+        let text = std::str::from_utf8(self.block.slice(self.parts().spans.trace)).ok()?;
         (!text.is_empty()).then_some(text)
     }
 
     /// Its strings as stored, for copying into another schema's form.
     pub fn literals(&self) -> EventStrings<'_> {
         let [id, event_type, subject, data_version, topic, event_time, _, _] =
-            self.parts().spans.all().map(|span| &self.block.bytes[span.range()]);
+            self.parts().spans.all().map(|span| self.block.slice(span));
         EventStrings { id, event_type, subject, data_version, topic, event_time }
     }
 
@@ -464,13 +366,13 @@ impl Event {
     /// the ranges of the strings in `out`.
     pub fn copy_to(&self, out: &mut BytesMut) -> (usize, EventRanges) {
         let (start, EventParts { wire, spans }) = (out.len(), *self.parts());
-        out.extend_from_slice(&self.block.bytes[wire.range()]);
+        out.extend_from_slice(self.block.slice(wire));
         let wire_end = out.len();
         let mut moved = |span: TextRange| {
             let within = wire.start <= span.start && span.range().end <= wire.range().end;
             let at = if within { start + (span.start - wire.start) as usize } else { out.len() };
             if !within && span.len > 0 {
-                out.extend_from_slice(&self.block.bytes[span.range()]);
+                out.extend_from_slice(self.block.slice(span));
             }
             TextRange { start: at as u32, len: span.len }
         };
@@ -492,7 +394,7 @@ impl Event {
     }
 
     fn text(&self, span: TextRange) -> Cow<'_, str> {
-        text(&self.block.bytes[span.range()])
+        text(self.block.slice(span))
     }
 }
 

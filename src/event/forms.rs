@@ -8,29 +8,29 @@ use bytes::Bytes;
 
 use super::Schema;
 
-/// One for each schema; the event's own stays empty.
-type EventForm = [OnceLock<Bytes>; 3];
+/// The converted forms of one event, one for each schema; the event's own stays empty.
+#[derive(Debug, Default)]
+pub(super) struct EventForm([OnceLock<Bytes>; 3]);
 
 /// The converted forms of a chunk's events.
 #[derive(Debug, Default)]
 pub(super) struct EventForms(OnceLock<Box<[EventForm]>>);
 
 impl EventForms {
-    /// The form in `schema` of the event at `index` of `count`, made by `make` if it is missing. Concurrent callers may
-    /// both make it; one result is kept.
-    pub(super) fn get<E>(
-        &self,
-        (index, count): (usize, usize),
-        schema: Schema,
-        make: impl FnOnce() -> Result<Bytes, E>,
-    ) -> Result<Bytes, E> {
-        let rows = self.0.get_or_init(|| (0..count).map(|_| EventForm::default()).collect());
-        let column = match schema {
-            Schema::EventGrid => 0,
-            Schema::CloudEvents => 1,
-            Schema::Custom => 2,
+    /// The forms of the event at `index` of `count`.
+    pub(super) fn of(&self, index: usize, count: usize) -> &EventForm {
+        &self.0.get_or_init(|| (0..count).map(|_| EventForm::default()).collect())[index]
+    }
+}
+
+impl EventForm {
+    /// The form in `schema`, made by `make` if it is missing. Concurrent callers may both make it; one result is kept.
+    pub(super) fn get<E>(&self, schema: Schema, make: impl FnOnce() -> Result<Bytes, E>) -> Result<Bytes, E> {
+        let cell = match schema {
+            Schema::EventGrid => &self.0[0],
+            Schema::CloudEvents => &self.0[1],
+            Schema::Custom => &self.0[2],
         };
-        let Some(cell) = rows.get(index).map(|row| &row[column]) else { return make() };
         if let Some(made) = cell.get() {
             return Ok(made.clone());
         }

@@ -20,7 +20,7 @@ use std::{
 };
 
 pub use self::matches::Matches;
-use crate::event::{Event, IdMap, Seq, SubscriptionId};
+use crate::event::{Event, EventBlock, IdMap, Seq, SubscriptionId};
 
 /// The memory limit of all recent-events caches of the server together. Above it, the largest cache loses its oldest
 /// events, so a topic with few events never pays for one with many.
@@ -114,7 +114,7 @@ impl MatchedChunk {
 
     /// Memory use. For small events, the offsets of their parts and the match sets are larger than the bytes.
     fn memory(&self) -> usize {
-        self.bytes + Event::memory_of(self.events.len()) + self.matches.memory()
+        self.bytes + EventBlock::memory_of(self.events.len()) + self.matches.memory()
     }
 
     fn readers(&self) -> impl Iterator<Item = SubscriptionId> {

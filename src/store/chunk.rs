@@ -17,7 +17,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::codec::{RecordReader, put_varint};
-use crate::event::{self, Event, EventParts, EventRanges, Schema, Seq, TextRange, Timestamp};
+use crate::event::{self, Event, EventBlock, EventParts, EventRanges, Schema, Seq, TextRange, Timestamp};
 
 /// The version of this record. Version 1 had no ranges for the topic and time of a custom event, and none for the topic
 /// of a domain.
@@ -300,7 +300,8 @@ impl Chunk {
             }
         })?;
         let first = first.ok_or(DamagedChunk("it has no events"))?;
-        Ok(Event::all(self.first, self.appended, self.schema, self.bytes.clone(), (first, others)))
+        let block = EventBlock::new(self.bytes.clone(), first, others);
+        Ok(Event::all(self.first, self.appended, self.schema, block))
     }
 
     /// Visits the ids of the events, in order, without decoding the rest.

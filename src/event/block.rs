@@ -1,0 +1,130 @@
+//! The block of a chunk: the bytes and tables that all events of the chunk share.
+//!
+//! An event is an index into its block. The block is freed with the last of its events.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::{Event, Schema, forms::EventForms};
+
+/// The range of a string in an event's chunk: the contents of a JSON string literal, without quotes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TextRange {
+    /// The first byte.
+    pub start: u32,
+    /// Length in bytes; 0 if the event has no such string.
+    pub len: u32,
+}
+
+impl TextRange {
+    pub(crate) fn range(self) -> Range<usize> {
+        self.start as usize..(self.start + self.len) as usize
+    }
+}
+
+/// The strings of an event that routing and headers need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EventRanges {
+    /// The event's id.
+    pub id: TextRange,
+    /// `eventType`, or CloudEvents' `type`.
+    pub event_type: TextRange,
+    /// `subject`.
+    pub subject: TextRange,
+    /// `dataVersion`; none in CloudEvents.
+    pub data_version: TextRange,
+    /// The topic's resource id, for custom events only. The other wire forms contain it.
+    pub topic: TextRange,
+    /// `eventTime`, if a custom event has it.
+    pub event_time: TextRange,
+    /// The name of the domain topic of the event, possibly inside a resource id. None outside of domains.
+    pub domain_topic: TextRange,
+    /// The trace context of the publish request, if it is traced. It is stored next to the wire form and is not JSON.
+    pub trace: TextRange,
+}
+
+impl EventRanges {
+    /// Number of ranges.
+    pub const COUNT: usize = 8;
+
+    /// Number of ranges of an event that is not traced: all but the last.
+    pub const UNTRACED: usize = Self::COUNT - 1;
+
+    /// All ranges, in the order of a chunk's table.
+    pub fn all(&self) -> [TextRange; Self::COUNT] {
+        let Self { id, event_type, subject, data_version, topic, event_time, domain_topic, trace } = *self;
+        [id, event_type, subject, data_version, topic, event_time, domain_topic, trace]
+    }
+
+    /// The ranges in that order.
+    pub fn of(all: [TextRange; Self::COUNT]) -> Self {
+        let [id, event_type, subject, data_version, topic, event_time, domain_topic, trace] = all;
+        Self { id, event_type, subject, data_version, topic, event_time, domain_topic, trace }
+    }
+}
+
+/// Where the parts of an event are in its chunk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventParts {
+    /// The wire form.
+    pub(crate) wire: TextRange,
+    /// Its strings.
+    pub(crate) spans: EventRanges,
+}
+
+/// The memory that the events of a chunk share.
+#[derive(Debug)]
+pub(crate) struct EventBlock {
+    bytes: Bytes,
+    /// Apart from the others, so that a single event needs no list.
+    first: EventParts,
+    others: Vec<EventParts>,
+    forms: EventForms,
+}
+
+impl EventBlock {
+    /// The block of `chunk`, whose events are `first` and `others`. No range is outside of the chunk.
+    pub(crate) fn new(chunk: Bytes, first: EventParts, others: Vec<EventParts>) -> Self {
+        Self { bytes: chunk, first, others, forms: EventForms::default() }
+    }
+
+    /// The memory of a block of `count` events and of the events, apart from its bytes and their converted forms.
+    pub(crate) fn memory_of(count: usize) -> usize {
+        let counters = 2 * size_of::<usize>();
+        counters + size_of::<Self>() + count * size_of::<Event>() + count.saturating_sub(1) * size_of::<EventParts>()
+    }
+
+    /// The number of events.
+    pub(super) fn count(&self) -> usize {
+        self.others.len() + 1
+    }
+
+    /// The bytes of the chunk.
+    pub(super) fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The bytes of `range`.
+    pub(super) fn slice(&self, range: TextRange) -> &[u8] {
+        &self.bytes[range.range()]
+    }
+
+    /// Where the parts of the event at `index` are.
+    pub(super) fn parts(&self, index: u32) -> &EventParts {
+        match index.checked_sub(1) {
+            None => &self.first,
+            Some(other) => &self.others[other as usize],
+        }
+    }
+
+    /// The event at `index` in another schema, converted by `make` on first use.
+    pub(super) fn form<E>(
+        &self,
+        index: u32,
+        schema: Schema,
+        make: impl FnOnce() -> Result<Bytes, E>,
+    ) -> Result<Bytes, E> {
+        self.forms.of(index as usize, self.count()).get(schema, make)
+    }
+}
