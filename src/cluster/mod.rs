@@ -58,7 +58,18 @@ pub enum Role {
     /// It has the claim: it fences the changelog and serves. A new claim of the same node has a new lease.
     Owner(Lease),
     /// It has the claim and is asked to give it up: it finishes what is in flight, and then calls [`ShardClaim::give_up`].
+    /// It may be asked before it was seen to be the owner.
     Draining(Lease),
+}
+
+impl Role {
+    /// The lease of the claim that this node has and the server has not given up.
+    pub fn lease(&self) -> Option<&Lease> {
+        match self {
+            Self::Owner(lease) | Self::Draining(lease) => Some(lease).filter(|lease| !lease.is_over()),
+            Self::Standby { .. } => None,
+        }
+    }
 }
 
 /// Until when the owner of a shard may act on a claim. Clones share it.
@@ -161,7 +172,8 @@ impl ShardProgress {
 /// Why an owner gave a shard up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GivenUp {
-    /// It has finished what was in flight and has released the changelog, on request or because it stops.
+    /// It has finished what was in flight and has released the changelog, on request or because it stops. One that has not
+    /// begun to serve gives up at once; the next owner fences what it may have appended.
     Released,
     /// Another node has fenced it.
     Fenced,

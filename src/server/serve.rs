@@ -46,6 +46,9 @@ use crate::{
     telemetry::trace::{TraceExporter, Tracer},
 };
 
+/// The longest time that requests to a node are waited for whose start was abandoned.
+const RESPONDER_WAIT: Duration = Duration::from_secs(1);
+
 /// What has ended.
 pub(super) enum Served {
     /// The ownership of a node of a cluster: it is a standby again.
@@ -72,7 +75,7 @@ pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, Se
     let tokens = match write_first(&control, launch, &recovered, ownership.as_mut()).await {
         Ok(tokens) => web::Data::new(tokens),
         Err(end) => {
-            recovered.close();
+            recovered.close(ownership.as_ref()).await;
             return bound.abandon(ownership, end).await;
         }
     };
@@ -95,6 +98,8 @@ pub(super) struct Bound {
 enum StartEnd {
     /// A signal stops the process.
     Signal,
+    /// The ownership of a node has ended.
+    Tenure(TenureEnd),
     /// It has failed, perhaps because another node has taken the store.
     Failed(ServerError),
 }
@@ -124,23 +129,39 @@ impl Bound {
 
     /// Ends a start whose journal has ended. A node that has lost the store meanwhile is a standby again.
     async fn abandon(self, ownership: Option<Ownership<'_>>, end: StartEnd) -> Result<Served, ServerError> {
-        match (end, ownership) {
-            (StartEnd::Signal, ownership) => {
+        let Some(ownership) = ownership else {
+            return match end {
+                StartEnd::Failed(error) => Err(error),
+                StartEnd::Signal | StartEnd::Tenure(_) => Ok(Served::All),
+            };
+        };
+        match end {
+            StartEnd::Signal => {
                 shutdown::end_at_next_signal()?;
-                if let Some(ownership) = ownership {
-                    ownership.leave().await;
-                }
+                ownership.leave().await;
                 self.responder.end().await;
-                Ok(Served::All)
+                return Ok(Served::All);
             }
-            (StartEnd::Failed(error), Some(ownership)) if ownership.tenure.is_lost() => {
-                ownership.note_lost_start(&error);
-                self.responder.end().await;
+            StartEnd::Tenure(TenureEnd::Asked) => {
+                tracing::info!("asked to give the store up while it started; standby again");
+                ownership.release().await;
+            }
+            StartEnd::Tenure(TenureEnd::Lost) => {
+                tracing::warn!("another node took the store while this one started; standby again");
                 ownership.fenced().await;
-                Ok(Served::Ownership)
             }
-            (StartEnd::Failed(error), _) => Err(error),
+            StartEnd::Failed(error) if ownership.tenure.is_lost() => {
+                tracing::warn!(%error, "another node took the store while this one started; standby again");
+                ownership.fenced().await;
+            }
+            StartEnd::Failed(error) => {
+                ownership.leave().await;
+                return Err(error);
+            }
         }
+        // A client may keep its connection, and the node must be able to take the store again.
+        tokio::time::timeout(RESPONDER_WAIT, self.responder.end()).await.ok();
+        Ok(Served::Ownership)
     }
 }
 
@@ -258,10 +279,18 @@ impl Recovered {
     }
 
     /// Ends the journal of a start that is abandoned.
-    fn close(self) {
-        self.core.registry.close();
-        self.core.journal.close();
-        self.writer.join();
+    async fn close(self, ownership: Option<&Ownership<'_>>) {
+        let Self { core, writer, .. } = self;
+        core.registry.close();
+        core.journal.close();
+        let ended = async {
+            // A write may wait for the changelog.
+            tokio::task::spawn_blocking(move || writer.join()).await.expect("joining threads does not panic");
+        };
+        match ownership {
+            None => ended.await,
+            Some(ownership) => ownership.end_writes(ended).await,
+        }
     }
 }
 
@@ -366,8 +395,8 @@ async fn write_first(
     match ownership {
         None => written.await.map_err(StartEnd::Failed),
         Some(ownership) => {
-            let (written, is_stopped) = ownership.unless_ended(written).await;
-            if is_stopped { Err(StartEnd::Signal) } else { written.map_err(StartEnd::Failed) }
+            let written = ownership.unless_ended(written).await;
+            written.map_err(|end| end.map_or(StartEnd::Signal, StartEnd::Tenure))?.map_err(StartEnd::Failed)
         }
     }
 }

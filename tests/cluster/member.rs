@@ -3,11 +3,15 @@
 use std::{
     collections::BTreeMap,
     net::{SocketAddr, TcpListener},
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use async_nats::ConnectOptions;
+use bytes::Bytes;
 use gridhook::cluster::{
     self, GivenUp, Lease, Role, ShardClaim,
     balance::NodeId,
@@ -18,7 +22,7 @@ use gridhook::cluster::{
     nats::NatsRecords,
     records::{
         ClusterRecords, NodeRecord, OwnershipRecord, OwnershipScope, RecordError, RecordStore, ShardPosition,
-        StoredRecord, cluster_id, node_key, shard_key,
+        StoredRecord, cluster_id, drained_key, node_key, shard_key,
     },
 };
 use gridhook::journal::changelog::nats::NatsConnection;
@@ -127,6 +131,40 @@ fn a_standby_takes_over_at_once_from_an_owner_that_was_killed_and_only_when_told
         let Role::Owner(again) = again else { unreachable!("it waited for an owner") };
         assert!(lease.is_over(), "a claim has a lease of its own");
         assert!(!again.is_over());
+    });
+}
+
+/// Records whose first claim of the shard is written without an answer, while the node is asked to give everything up.
+struct LosesClaim(MemoryRecords, AtomicBool);
+
+impl RecordStore for LosesClaim {
+    async fn read(&self) -> Result<Vec<StoredRecord>, RecordError> {
+        self.0.read().await
+    }
+
+    async fn write(&self, key: &str, value: Bytes, revision: u64) -> Result<u64, RecordError> {
+        let written = self.0.write(key, value, revision).await;
+        if key == shard_key(0) && !self.1.swap(true, Ordering::Relaxed) {
+            self.0.write(&drained_key("name0"), "{}".into(), 0).await.expect("a record");
+            return Err(RecordError::Unavailable("the answer was lost".to_owned()));
+        }
+        written
+    }
+}
+
+#[test]
+fn a_node_that_is_asked_for_a_shard_before_it_was_seen_to_own_it_has_a_lease_to_end() {
+    block_on(async {
+        let records = MemoryRecords::default();
+        let mut first = start(0, LosesClaim(records.for_other(), AtomicBool::new(false)), long_leases());
+        let role = first.until("it has a claim", |role| role.lease().is_some()).await;
+        assert!(matches!(role, Role::Draining(_)), "{role:?}");
+        let mut other = start(1, records.for_other(), long_leases());
+        other.standby_of(&first.address()).await;
+        role.lease().expect("it has one").end();
+        assert!(role.lease().is_none());
+        first.claim.give_up(GivenUp::Released);
+        assert!(other.owner().await.may_act(), "no lease is waited for");
     });
 }
 

@@ -8,6 +8,7 @@ mod machine;
 mod membership;
 mod rolling;
 mod schedule;
+mod starting;
 mod tls;
 
 use std::{fs, net::SocketAddr, sync::Arc, time::Duration};

@@ -113,6 +113,15 @@ impl Nats {
         self.child.as_ref().expect("a server that runs").id()
     }
 
+    /// Writes a key of a bucket.
+    pub(crate) fn put(&self, bucket: &str, key: &str, value: &'static str) {
+        self.runtime.block_on(async {
+            let context = self.context().await.expect("a client");
+            let sent = context.publish(format!("$KV.{bucket}.{key}"), value.into()).await.expect("it is sent");
+            sent.await.expect("it is stored");
+        });
+    }
+
     /// Removes all messages of a stream.
     pub(crate) fn purge(&self, stream: &str) {
         self.runtime.block_on(async {

@@ -47,6 +47,7 @@ struct Shared {
     connections: AtomicUsize,
     cut: Mutex<Cut>,
     replaced: Mutex<Replaced>,
+    has_marked: AtomicBool,
     stop: AtomicBool,
 }
 
@@ -65,6 +66,7 @@ impl TcpProxy {
             connections: AtomicUsize::new(0),
             cut: Mutex::new(Cut::Nothing),
             replaced: Mutex::default(),
+            has_marked: AtomicBool::new(false),
             stop: AtomicBool::new(false),
         });
         let serving = Arc::clone(&shared);
@@ -79,6 +81,11 @@ impl TcpProxy {
     /// How many connections were made so far.
     pub(crate) fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// Whether a connection is cut because its client has sent the mark.
+    pub(crate) fn has_marked(&self) -> bool {
+        self.shared.has_marked.load(Ordering::SeqCst)
     }
 
     /// New connections go to these servers.
@@ -142,6 +149,7 @@ impl Shared {
                 && find(&bytes[..read], mark).is_some()
             {
                 is_marked.store(true, Ordering::SeqCst);
+                self.has_marked.store(true, Ordering::SeqCst);
             }
             while self.is_cut(direction, is_marked) && !self.stop.load(Ordering::SeqCst) {
                 thread::sleep(PAUSE);
@@ -213,9 +221,11 @@ fn a_cut_holds_one_direction_of_a_connection_and_a_replacement_changes_what_a_cl
     proxy.cut(Cut::Marked("mark"));
     client.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
     assert_eq!(echoed(&mut client, "other").as_deref(), Some("other"));
+    assert!(!proxy.has_marked());
     proxy.replace("mark", "MARK");
     client.set_read_timeout(Some(Duration::from_millis(100))).expect("a socket");
     assert_eq!(echoed(&mut client, "a mark"), None);
+    assert!(proxy.has_marked());
     proxy.cut(Cut::Nothing);
     client.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
     assert_eq!(echoed(&mut client, "").as_deref(), Some("a MARK"));

@@ -267,6 +267,10 @@ impl ReplicatedStore {
     pub fn stop(&self) {
         *self.stopping.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.stopping.1.notify_all();
+        // A write that holds the lock finds that itself.
+        if let Ok(_position) = self.position.try_lock() {
+            self.ended.get_or_init(|| OwnershipEnd::Stopped);
+        }
     }
 
     /// The state changes only after a record was acknowledged, so it is consistent even if a thread panicked with the

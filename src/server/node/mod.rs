@@ -23,6 +23,7 @@ use actix_web::web;
 use bytes::Bytes;
 use tokio::sync::watch;
 
+use self::tenure::claim_ended;
 pub(super) use self::{
     join::join,
     tenure::{Ownership, StallReason, Tenure, TenureEnd, WriteStall},
@@ -171,8 +172,21 @@ impl ClusterNode {
 
     /// Returns once the node has left: another one may take over at once.
     pub(super) async fn left(&mut self) {
-        let Some(member) = self.member.take() else { return };
-        if tokio::time::timeout(SYNC_INTERVAL, member).await.is_err() {
+        let Some(mut member) = self.member.take() else { return };
+        let mut role = self.claim.role.clone();
+        let left = async {
+            loop {
+                // A claim may have been won while the process was asked to stop.
+                tokio::select! {
+                    _ = &mut member => return,
+                    Some(lease) = claimed(&mut role) => {
+                        lease.end();
+                        self.claim.give_up(GivenUp::Released);
+                    }
+                }
+            }
+        };
+        if tokio::time::timeout(SYNC_INTERVAL, left).await.is_err() {
             tracing::warn!("the records of the cluster were not changed in time; they expire");
         }
     }
@@ -241,22 +255,20 @@ impl ClusterNode {
         loop {
             let mut follower = self.follow();
             let mut role = self.claim.role.clone();
-            // One that was just given up may still be shown.
-            let owner = role.wait_for(|role| matches!(role, Role::Owner(lease) if !lease.is_over()));
             let lease = tokio::select! {
                 () = signals.received() => None,
                 failed = follower.failed() => {
                     follower.stop().await;
                     return Err(self.cannot_follow(failed).await);
                 }
-                owner = owner => match owner.map(|role| role.clone()) {
-                    Ok(Role::Owner(lease)) => Some(lease),
-                    Ok(_) | Err(_) => {
+                lease = claimed(&mut role) => {
+                    if lease.is_none() {
                         let ended = ClusterError::Engine("the claims of this node have ended".to_owned());
                         follower.stop().await;
                         return Err(ended.into());
                     }
-                },
+                    lease
+                }
             };
             self.log.is_stopped.store(lease.is_none(), Ordering::Release);
             follower.stop().await;
@@ -265,27 +277,39 @@ impl ClusterNode {
                 self.left().await;
                 return Ok(Standing::Stopped);
             };
-            let mut is_stopped = false;
             let taken = {
                 let mut take = pin!(self.take(lease.clone(), clock.clone()));
-                tokio::select! {
-                    taken = &mut take => taken,
-                    () = signals.received() => {
-                        is_stopped = true;
-                        self.log.is_stopped.store(true, Ordering::Release);
-                        take.await
+                let interrupted = tokio::select! {
+                    biased;
+                    () = signals.received() => Err(None),
+                    end = claim_ended(&mut role, &lease) => Err(Some(end)),
+                    taken = &mut take => Ok(taken),
+                };
+                if interrupted.is_err() {
+                    lease.end();
+                    // Another node need not wait for the answer to an append. It fences what may have been appended.
+                    self.claim.give_up(GivenUp::Released);
+                    self.log.is_stopped.store(true, Ordering::Release);
+                    take.await.iter().for_each(Tenure::fence);
+                }
+                interrupted
+            };
+            let taken = match taken {
+                Ok(taken) => taken,
+                Err(None) => {
+                    self.leave();
+                    self.left().await;
+                    return Ok(Standing::Stopped);
+                }
+                Err(Some(end)) => {
+                    match end {
+                        TenureEnd::Asked => tracing::info!("asked to give the store up while it was taken"),
+                        TenureEnd::Lost => tracing::info!("the claim was lost while the store was taken"),
                     }
+                    self.log.is_stopped.store(false, Ordering::Release);
+                    continue;
                 }
             };
-            if is_stopped {
-                // The next owner fences what may have been appended.
-                taken.iter().for_each(Tenure::fence);
-                lease.end();
-                self.claim.give_up(GivenUp::Released);
-                self.leave();
-                self.left().await;
-                return Ok(Standing::Stopped);
-            }
             match taken {
                 Ok(tenure) => return Ok(Standing::Owner(tenure)),
                 Err(error) if matches!(error, FollowError::Log(_)) || (is_lost(&error) && !self.is_lost_for_good()) => {
@@ -377,6 +401,12 @@ impl ClusterNode {
             thread: Some(thread.expect("a process that cannot start a thread cannot start")),
         }
     }
+}
+
+/// The lease of a claim of this node, once it has one that was not given up; [`None`] once there are no claims any more.
+async fn claimed(role: &mut watch::Receiver<Role>) -> Option<Lease> {
+    let role = role.wait_for(|role| role.lease().is_some()).await;
+    role.ok()?.lease().cloned()
 }
 
 /// Whether the records that are missing may be found: a server that has just started, or become the leader, may lack some.

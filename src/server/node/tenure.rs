@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::{ClusterNode, SYNC_INTERVAL};
+use super::{ClusterNode, EndGuard, SYNC_INTERVAL};
 use crate::{
     cluster::{GivenUp, Lease, Role, ShardProgress},
     journal::{
@@ -19,7 +19,7 @@ use crate::{
         changelog::Changelog,
         replicated::{OwnershipEnd, ReplicatedStore},
     },
-    server::{ServerError, shutdown::StopSignals, startup::exit_on_store_error},
+    server::{shutdown::StopSignals, startup::exit_on_store_error},
     store::StoreError,
 };
 
@@ -71,14 +71,9 @@ impl Tenure {
     pub(in crate::server) async fn ended(&self) -> TenureEnd {
         let (mut role, mut failed) = (self.role.clone(), self.failed.subscribe());
         // A claim that was lost and won again is another one.
-        let is_mine = |role: &Role| matches!(role, Role::Owner(_)) && !self.lease.is_over();
-        let changed = role.wait_for(|role| !is_mine(role));
         tokio::select! {
             _ = failed.wait_for(|failed| *failed) => TenureEnd::Lost,
-            role = changed => match role.map(|role| role.clone()) {
-                Ok(Role::Draining(_)) => TenureEnd::Asked,
-                Ok(_) | Err(_) => TenureEnd::Lost,
-            },
+            end = claim_ended(&mut role, &self.lease) => end,
         }
     }
 
@@ -103,11 +98,6 @@ impl Tenure {
         end.map_or_else(|| self.lease.is_over(), |end| !matches!(end, OwnershipEnd::Local(_)))
     }
 
-    /// Whether the node is asked to give the shard up.
-    pub(in crate::server) fn is_asked(&self) -> bool {
-        matches!(&*self.role.borrow(), Role::Draining(_))
-    }
-
     /// From now on nothing is sent or written.
     pub(in crate::server) fn fence(&self) {
         self.lease.end();
@@ -123,6 +113,15 @@ impl Tenure {
             self.store.stop();
         }
         self.lease.end();
+    }
+}
+
+/// Returns when the claim with this lease ends, or the node is asked to give it up.
+pub(super) async fn claim_ended(role: &mut watch::Receiver<Role>, lease: &Lease) -> TenureEnd {
+    let is_mine = |role: &Role| matches!(role, Role::Owner(_)) && !lease.is_over();
+    match role.wait_for(|role| !is_mine(role)).await.map(|role| role.clone()) {
+        Ok(Role::Draining(_)) => TenureEnd::Asked,
+        Ok(_) | Err(_) => TenureEnd::Lost,
     }
 }
 
@@ -163,25 +162,34 @@ pub(in crate::server) struct Ownership<'a> {
 }
 
 impl Ownership<'_> {
-    /// Does `work`, the last writes of a start. If the tenure ends meanwhile, or a signal stops the process (then the second
-    /// value is true), what waits for the changelog fails.
-    pub(in crate::server) async fn unless_ended<T>(&mut self, work: impl Future<Output = T>) -> (T, bool) {
-        let mut work = pin!(work);
-        let is_stopped = tokio::select! {
-            done = &mut work => return (done, false),
-            _ = self.tenure.ended() => false,
-            () = self.signals.received() => true,
+    /// Does `work`, the last writes of a start, unless the tenure ends meanwhile or a signal stops the process.
+    ///
+    /// # Errors
+    /// How the tenure ends; [`None`] for a signal. From then on nothing is sent.
+    pub(in crate::server) async fn unless_ended<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Option<TenureEnd>> {
+        let end = tokio::select! {
+            biased;
+            () = self.signals.received() => None,
+            end = self.tenure.ended() => Some(end),
+            done = work => return Ok(done),
         };
-        self.tenure.fence();
-        (work.await, is_stopped)
+        if matches!(end, Some(TenureEnd::Lost)) {
+            self.tenure.fence();
+        }
+        self.tenure.lease.end();
+        Err(end)
     }
 
-    /// Logs why a start failed whose tenure has ended meanwhile.
-    pub(in crate::server) fn note_lost_start(&self, error: &ServerError) {
-        if self.tenure.is_asked() {
-            tracing::info!("asked to give the store up while it started; standby again");
-        } else {
-            tracing::warn!(%error, "another node took the store while this one started; standby again");
+    /// Waits until the journal of a start that is abandoned has ended. A write that still waits for the changelog then fails.
+    pub(in crate::server) async fn end_writes(&self, ended: impl Future) {
+        let _guard = EndGuard::begin(Arc::clone(&self.tenure.store));
+        let mut ended = pin!(ended);
+        if tokio::time::timeout(SYNC_INTERVAL, &mut ended).await.is_err() {
+            self.tenure.fence();
+            ended.await;
         }
     }
 
@@ -196,10 +204,10 @@ impl Ownership<'_> {
         self.node.give_up(&self.tenure, GivenUp::Fenced).await;
     }
 
-    /// Leaves the cluster during a start. The next owner fences what may have been appended.
+    /// Leaves the cluster during a start. The journal must have ended.
     pub(in crate::server) async fn leave(self) {
         self.node.leave();
-        self.node.give_up(&self.tenure, GivenUp::Released).await;
+        self.release().await;
         self.node.left().await;
     }
 }
@@ -213,11 +221,11 @@ pub(super) async fn report(
 ) {
     let rounds = TRIM_INTERVAL.as_secs() / SYNC_INTERVAL.as_secs();
     for round in 1.. {
-        progress.applied.store(store.applied(), Ordering::Release);
-        progress.flushed.store(store.flushed(), Ordering::Release);
         if store.ended().is_some() {
             return;
         }
+        progress.applied.store(store.applied(), Ordering::Release);
+        progress.flushed.store(store.flushed(), Ordering::Release);
         if round % rounds == 0 {
             trim(Arc::clone(&log), &progress, keep_bytes).await;
         }

@@ -319,6 +319,7 @@ fn nothing_is_appended_after_a_stop() {
     let (memory, log) = log();
     let (first, _) = owner(&log, "a");
     first.stop();
+    assert_eq!(first.ended(), Some(&OwnershipEnd::Stopped), "without a write, too");
     assert!(matches!(first.write(&batch("k", 1, 0)), Err(StoreError::Failed(_))));
     assert_eq!(first.release(), Err(OwnershipEnd::Stopped));
     assert_eq!(memory.appends(), 1, "the fence alone");

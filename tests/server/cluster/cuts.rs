@@ -26,13 +26,13 @@ use crate::{
 const RECORDS: &str = "$KV.";
 
 /// What makes an append of the changelog a fence, and something that NATS does not know.
-const FENCE: (&str, &str) = ("Nats-Expected-Last-Sequence:", "Nats-Unfenced-Last-Sequence:");
+pub(super) const FENCE: (&str, &str) = ("Nats-Expected-Last-Sequence:", "Nats-Unfenced-Last-Sequence:");
 
 /// Longer than it takes another node to become the owner.
 const ASKED: u32 = 20;
 
 /// Three nodes whose first one reaches NATS through a proxy only, with these settings of its own.
-fn start_behind_proxy(of_first: &[(&'static str, &str)]) -> (Cluster, TcpProxy) {
+pub(super) fn start_behind_proxy(of_first: &[(&'static str, &str)]) -> (Cluster, TcpProxy) {
     let nats = NatsCluster::start(1, "always");
     let at: SocketAddr = nats.0[0].url().trim_start_matches("nats://").parse().expect("an address");
     let proxy = TcpProxy::start(&[at]);
