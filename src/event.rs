@@ -17,7 +17,7 @@ use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 pub(crate) use block::{EventBlock, EventParts};
 pub use block::{EventRanges, TextRange};
 use bytes::{Bytes, BytesMut};
-pub use cloud::cloud_event;
+pub use cloud::{cloud_event, is_rfc3339};
 pub use id_map::IdMap;
 use serde::{Deserialize, Serialize};
 

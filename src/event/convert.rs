@@ -1,4 +1,5 @@
-//! Converts an event to the delivery schema of a subscription. Every value, `data` above all, is copied byte for byte.
+//! Converts an event to the delivery schema of a subscription. Every value, `data` above all, is copied byte for byte; only a
+//! time that CloudEvents does not allow is written anew.
 //!
 //! An Event Grid event becomes a CloudEvent. A custom event becomes either, with its whole object as `data`. A
 //! CloudEvent is not converted. Each conversion is made once while the event is in memory, however many subscriptions
@@ -8,7 +9,10 @@ use std::borrow::Cow;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::{Event, EventStrings, Schema, cloud_event};
+use super::{
+    Event, EventStrings, Schema,
+    cloud::{cloud_event, cloud_time},
+};
 
 impl Event {
     /// The bytes that a subscriber with `schema` receives: the result of the transformation if there is one, and the
@@ -77,18 +81,18 @@ fn enveloped(event: &Event) -> Bytes {
 
 fn cloud_enveloped(event: &Event) -> Bytes {
     let wire = event.wire();
-    let EventStrings { id, event_type, subject, data_version: _, topic, event_time } = event.literals();
-    let arrived = event.appended.to_event_grid();
-    let event_time = if event_time.is_empty() { arrived.as_bytes() } else { event_time };
+    let EventStrings { id, event_type, subject, data_version: _, topic, event_time: _ } = event.literals();
+    let event_time = event.event_time().unwrap_or_else(|| event.appended.to_event_grid().into());
     let mut out = BytesMut::with_capacity(wire.len() + ENVELOPE_BYTES + topic.len() + subject.len());
-    for (before, value) in [
-        (&br#"{"id":""#[..], id),
-        (br#"","source":""#, topic),
-        (br#"","type":""#, event_type),
-        (br#"","time":""#, event_time),
-    ] {
+    for (before, value) in
+        [(&br#"{"id":""#[..], id), (br#"","source":""#, topic), (br#"","type":""#, event_type)]
+    {
         out.put_slice(before);
         out.put_slice(value);
+    }
+    if let Some(time) = cloud_time(&event_time) {
+        out.put_slice(br#"","time":""#);
+        out.put_slice(time.as_bytes());
     }
     if !subject.is_empty() {
         out.put_slice(br#"","subject":""#);

@@ -9,7 +9,7 @@ use gridhook::{
 };
 use serde_json::{Value, json, value::RawValue};
 
-use super::{cloud_event, event_grid, read};
+use super::{cloud_event, custom, event_grid, read};
 use crate::spec::{fact, stated};
 use crate::support::events::{Generated, SUBJECTS, TYPES, events};
 
@@ -75,6 +75,34 @@ fn the_specification_s_cloud_events_are_kept_whole() {
     }
     fact("S000-172", &found["dataversion"]);
     fact("S000-173", &json!({"datacontenttype": found["datacontenttype"], "data": found["data"]}));
+}
+
+#[test]
+fn a_time_that_cloud_events_does_not_allow_is_written_in_utc() {
+    for (sent, expected) in [
+        ("2026-11-20T10:00:00.50+01:00", Some("2026-11-20T10:00:00.50+01:00")),
+        ("2026-11-20t10:00:00z", Some("2026-11-20t10:00:00z")),
+        ("2016-12-31T23:59:60Z", Some("2016-12-31T23:59:60Z")),
+        (r"2026-11-20T10:00:00\u005a", Some("2026-11-20T10:00:00Z")),
+        ("2026-11-20T10:00:00", Some("2026-11-20T10:00:00Z")),
+        ("2026-11-20T10:00:00.123456789", Some("2026-11-20T10:00:00.123456789Z")),
+        ("2026-11-20T10:00:00+0000", Some("2026-11-20T10:00:00Z")),
+        ("2026-11-20 10:00+01", Some("2026-11-20T09:00:00Z")),
+        ("20261120T100000,5Z", Some("2026-11-20T10:00:00.5Z")),
+        // RFC 3339 has no years before 0 and after 9999, and `time` is optional.
+        ("-000001-11-20T10:00:00Z", None),
+    ] {
+        let as_event_grid = format!(r#"[{{"id":"1","subject":"/s","eventType":"T","eventTime":"{sent}"}}]"#);
+        let as_custom = format!(r#"[{{"eventId":"1","ver":"1","when":"{sent}"}}]"#);
+        for published in [event_grid(as_event_grid.as_bytes()), custom(as_custom.as_bytes())] {
+            let event = &published.expect("it is an event")[0];
+            let form = delivered(event, Schema::CloudEvents).expect("it is converted");
+            let found: Value = serde_json::from_slice(&form).expect("it is JSON");
+            assert_eq!(found.get("time").map(|time| time.as_str().expect("it is text")), expected, "{sent}");
+            // A topic for CloudEvents takes what is delivered, as a topic of a namespace does.
+            assert!(cloud_event(&form).is_ok(), "{sent}");
+        }
+    }
 }
 
 /// As a publisher sends them: so many at once that a request stays below its limit.

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use super::{EventTarget, bare, inside, json, offset, span};
 use crate::{
-    event::{EventRanges, Schema, TextRange},
+    event::{EventRanges, Schema, TextRange, is_rfc3339},
     publish::{Refusal, refusal::JsonToken},
     store::chunk::{ChunkBuilder, WriterStamp},
 };
@@ -168,15 +168,6 @@ fn optional<'a>(name: &'static str, value: Option<&'a RawValue>) -> Result<Optio
         Some(text) => Ok(Some(text)),
         None => Err(wrong(format!("Property '{name}' is not a string"))),
     }
-}
-
-/// jiff accepts more than RFC 3339: times without seconds, offsets without a colon, time zone names.
-fn is_rfc3339(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let shape = |at: usize, allowed: &[u8]| bytes.get(at).is_some_and(|byte| allowed.contains(byte));
-    let clock = shape(4, b"-") && shape(7, b"-") && shape(10, b"Tt ") && shape(13, b":") && shape(16, b":");
-    let zone = matches!(bytes, [.., b'Z' | b'z'] | [.., b'+' | b'-', _, _, b':', _, _]);
-    clock && zone && text.parse::<jiff::Timestamp>().is_ok()
 }
 
 fn twice(name: &str) -> Refusal {
