@@ -10,6 +10,9 @@ use crate::{control::record::topic::TopicRecord, event::Schema, store::chunk::Se
 
 /// Reads one event in this schema as its topic would. It may come from an earlier publisher or from another server.
 ///
+/// Its size is not limited: it was accepted before, and has since received properties that its publisher did not send. The file
+/// that it was read from has a limit.
+///
 /// # Errors
 /// If the topic would refuse it, with the text that its publisher would read.
 pub fn read_for_redrive(
@@ -25,7 +28,8 @@ pub fn read_for_redrive(
     // An event that was delivered in another schema returns in that schema.
     let topic = TopicRecord { input_schema: schema, ..topic.clone() };
     let content = RequestContent { content_type: Some(content_type), attributes: Vec::new() };
-    let draft = schema::read(&EventTarget::of(&topic), &content, &Bytes::from(body), limits);
+    let limits = PublishLimits { request_bytes_max: usize::MAX, event_bytes_max: usize::MAX, ..*limits };
+    let draft = schema::read(&EventTarget::of(&topic), &content, &Bytes::from(body), &limits);
     let chunks = draft.map_err(|refusal| refusal.to_string())?.into_chunks();
     chunks.into_iter().next().ok_or_else(|| "it has no event".to_owned())
 }

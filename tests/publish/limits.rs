@@ -1,9 +1,13 @@
 //! Sizes and counts: at the limit, and one beyond.
 
 use expect_test::expect;
-use gridhook::{event::Schema, publish::PublishLimits};
+use gridhook::{
+    event::Schema,
+    publish::{PublishLimits, read_for_redrive},
+};
 
 use super::{event_grid, read, shown};
+use crate::support::publisher::topic;
 
 fn event(padding: usize) -> String {
     let padding = "x".repeat(padding);
@@ -17,6 +21,19 @@ fn an_event_has_as_many_bytes_as_azure_allows() {
     assert!(event_grid(of(1_049_600).as_bytes()).is_ok());
     expect!["413 PayloadTooLarge: The maximum size (1049600) has been exceeded."]
         .assert_eq(&shown(event_grid(of(1_049_601).as_bytes())));
+}
+
+#[test]
+fn an_event_of_any_size_is_sent_again() {
+    let largest = event_grid(format!("[{}]", event(1_049_600 - event(0).len())).as_bytes()).expect("it is an event");
+    // The stored event is larger than the published one: it has the properties that the server adds.
+    let stored = String::from_utf8(largest[0].wire().to_vec()).expect("it is text");
+    assert!(stored.len() > 1_049_600);
+    let lowered = PublishLimits { request_bytes_max: 1_024, event_bytes_max: 1_024, ..PublishLimits::default() };
+    for limits in [PublishLimits::default(), lowered] {
+        let again = read_for_redrive(&topic("orders", Schema::EventGrid), Schema::EventGrid, &stored, &limits);
+        assert_eq!(again.map(drop), Ok(()));
+    }
 }
 
 #[test]
