@@ -317,7 +317,14 @@ fn where_events_come_seldom_outcomes_share_their_sync() {
         outcome.recv().expect("an answer").expect("written");
         assert_eq!(store.writes() - before, 1);
     }
+    let outcomes: Vec<_> = (4..21).map(|read| queue.append(owner, vec![cursor(read)], false)).collect();
+    queue.hand.advance(Duration::from_millis(2));
+    queue.publish(1);
+    assert!(outcomes.iter().all(|outcome| outcome.try_recv().is_err()), "so many wait for others");
     queue.stop();
+    for outcome in outcomes {
+        outcome.recv().expect("an answer").expect("written at the end");
+    }
 }
 
 #[test]

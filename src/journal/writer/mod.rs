@@ -4,8 +4,8 @@
 //! A group that contains anything but outcomes is written at once: a publish request, a lease, a delivery that was
 //! given up or a change of the control plane. Outcomes wait a moment for more of them: a subscription then writes one
 //! cursor for several. While events are written one group after another, outcomes wait beside them; where the last
-//! write ended a while ago, they share the sync of the next events. Nothing but events is written before outcomes that
-//! were queued earlier.
+//! write ended a while ago, a few of them share the sync of the next events. Nothing but events is written before
+//! outcomes that were queued earlier.
 //!
 //! When the disk is full, publishers are refused and all other entries stay at the head of the queue until there is
 //! space. After any other error nothing may be written: a failed sync must not be retried, because the kernel may have
@@ -69,6 +69,9 @@ const OUTCOMES_MAX: usize = 1024;
 
 /// The time after a write from which the sync of another one costs more than the cursors that it saves.
 const IDLE: Duration = Duration::from_millis(1);
+
+/// The number of outcomes up to which this is so.
+const FEW: usize = 16;
 
 /// Why a group is written at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -307,8 +310,8 @@ impl GroupWriter {
         // Outcomes that came meanwhile wait for more of them, so that a subscription writes one cursor for several.
         let is_full = self.outcomes.len() >= OUTCOMES_MAX;
         let now = self.clock.now();
-        let is_idle = now.since(self.last_write) >= IDLE;
-        if is_last || is_full || is_idle || urgency != Urgency::Publish || due <= now {
+        let shares_sync = self.outcomes.len() <= FEW && now.since(self.last_write) >= IDLE;
+        if is_last || is_full || shares_sync || urgency != Urgency::Publish || due <= now {
             group.append(&mut self.outcomes);
         }
         if self.outcomes.is_empty() {
