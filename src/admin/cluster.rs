@@ -14,7 +14,7 @@ use super::{
     arm::read_body,
     auth::{bearer, bearer_in},
     health::{self, ServerHealth},
-    metrics::{MetricsAccess, standby_exposition},
+    metrics::{CertificateEnds, MetricsAccess, standby_exposition},
     model,
 };
 use crate::{
@@ -209,6 +209,8 @@ pub struct StandbyContext {
     pub readers: MetricsAccess,
     /// Its listeners.
     pub listeners: Vec<Arc<ListenerCounters>>,
+    /// The ends of its certificates.
+    pub certificates: CertificateEnds,
     /// Its health.
     pub health: web::Data<ServerHealth>,
 }
@@ -245,14 +247,14 @@ pub fn configure_standby(cfg: &mut web::ServiceConfig, context: &StandbyContext,
     if side == ListenerRole::Publishers {
         return;
     }
-    let StandbyContext { readers, listeners, .. } = context.clone();
+    let StandbyContext { readers, listeners, certificates, .. } = context.clone();
     let metrics = move |request: HttpRequest, access: web::Data<StandbyAccess>| {
-        let (readers, listeners) = (readers.clone(), listeners.clone());
+        let (readers, listeners, certificates) = (readers.clone(), listeners.clone(), certificates.clone());
         async move {
             if !readers.permits(bearer(&request)) {
                 access.authorize(&request).await?;
             }
-            standby_metrics(&request, &listeners)
+            standby_metrics(&request, &listeners, certificates).await
         }
     };
     cfg.service(web::resource("/metrics").route(web::get().to(metrics)));
@@ -275,7 +277,14 @@ pub fn configure_standby(cfg: &mut web::ServiceConfig, context: &StandbyContext,
     cfg.service(own("/cluster/forget").guard(guard::Post()).guard(ownerless()).to(forget_without_owner));
 }
 
-fn standby_metrics(request: &HttpRequest, listeners: &[Arc<ListenerCounters>]) -> Result<HttpResponse, AdminError> {
+async fn standby_metrics(
+    request: &HttpRequest,
+    listeners: &[Arc<ListenerCounters>],
+    certificates: CertificateEnds,
+) -> Result<HttpResponse, AdminError> {
     let health = request.app_data::<web::Data<ServerHealth>>().ok_or(AdminError::Broken("no health is set up"))?;
-    Ok(standby_exposition(request, cluster_context(request)?, health.readiness().ready, listeners))
+    // Files are read.
+    let ends = web::block(move || certificates()).await;
+    let ends = ends.map_err(|_| AdminError::Broken("the pool of blocking threads has stopped"))?;
+    Ok(standby_exposition(request, cluster_context(request)?, health.readiness().ready, listeners, &ends))
 }

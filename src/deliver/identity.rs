@@ -113,14 +113,6 @@ impl ServerIdentity {
         Self { token_url, client_id, proof, tokens: Mutex::default() }
     }
 
-    /// The files of the certificate that proves the identity, if one does.
-    pub fn certificate(&self) -> Option<&IdentityCertificate> {
-        match &self.proof {
-            IdentityProof::Certificate(certificate) => Some(certificate),
-            IdentityProof::Secret(_) => None,
-        }
-    }
-
     /// The URL for tokens of the tenant.
     ///
     /// # Errors

@@ -9,7 +9,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
 };
@@ -21,6 +21,9 @@ use rustls::{
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+/// The extension of the files of client certificates.
+pub const CLIENT_CERTIFICATE: &str = "crt";
 
 /// Why certificates could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -243,12 +246,7 @@ impl ClientCertificates {
     pub fn reload(&self, folder: &Path, trust: &TlsTrust) -> Result<Reloaded, TrustError> {
         let known = self.read().clone();
         let (mut found, mut reloaded) = (BTreeMap::new(), Reloaded::default());
-        for entry in fs::read_dir(folder).map_err(|error| wrong(folder, error))? {
-            let path = entry.map_err(|error| wrong(folder, error))?.path();
-            if path.extension().is_none_or(|extension| extension != "crt") {
-                continue;
-            }
-            let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        for (name, path) in files(folder).map_err(|error| wrong(folder, error))? {
             let old = known.get(&name);
             match Identity::load(&path, trust, old) {
                 Ok(identity) => {
@@ -290,6 +288,20 @@ impl ClientCertificates {
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, Identity>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// All client certificates in a folder, without their chains, by name. Those that cannot be read are left out.
+pub fn end_entities(folder: &Path) -> Vec<(String, CertificateDer<'static>)> {
+    let end_entity = |(name, path)| Some((name, CertificateDer::from_pem_file(path).ok()?));
+    files(folder).unwrap_or_default().into_iter().filter_map(end_entity).collect()
+}
+
+/// The files of the client certificates in a folder, by name.
+fn files(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+    let paths: Vec<PathBuf> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+    let certificates = paths.into_iter().filter(|path| path.extension().is_some_and(|kind| kind == CLIENT_CERTIFICATE));
+    let name = |path: &Path| path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok(certificates.map(|path| (name(&path), path)).collect())
 }
 
 impl Identity {

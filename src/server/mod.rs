@@ -6,6 +6,7 @@
 //! flushed. A second signal ends the process at once.
 
 mod backup_schedule;
+mod certificates;
 mod chaos;
 mod dead_letter_routing;
 pub mod descriptors;

@@ -11,7 +11,9 @@ use actix_server::ServerHandle;
 use actix_web::web;
 
 use super::{
-    Arbiters, Kept, Launch, ServerError, backup_schedule, cores,
+    Arbiters, Kept, Launch, ServerError, backup_schedule,
+    certificates::{self, ShownCertificates},
+    cores,
     descriptors::DescriptorBudget,
     error::io_error,
     issuer::{self, KeySetSource, TokenAccess},
@@ -23,7 +25,7 @@ use super::{
     shutdown::{self, StopSignals},
     startup::{self, Core, DeadLetterService},
     startup_responder::StartupResponder,
-    system_topic::SystemTopic,
+    system_topic::{self, SystemTopic},
     timekeeping::Timekeeper,
 };
 use crate::{
@@ -296,6 +298,7 @@ impl Recovered {
 
 /// The actors that deliver, and what publishers call.
 pub(super) struct Delivery {
+    pub(super) certificates: ShownCertificates,
     pub(super) system_topic: Option<Arc<SystemTopic>>,
     stores: DeadLetterStores,
     /// The actors of dead-letter stores run as long as this is held.
@@ -321,8 +324,9 @@ impl Delivery {
     ) -> Result<Self, ServerError> {
         let Recovered { core, client, token, .. } = recovered;
         let Bound { listener, health, .. } = bound;
-        let certificates = ownership.map(|ownership| &*ownership.node.certificates).unwrap_or_default();
-        let system_topic = startup::start_system_topic(core, client, listener, certificates);
+        let of_node = ownership.map(|ownership| &*ownership.node.certificates).unwrap_or_default();
+        let certificates = certificates::in_use(&core.config, listener, of_node, &client.identities);
+        let system_topic = system_topic::start(core, Arc::clone(&certificates));
         let DeadLetterService { stores, routing, handles, lifeline } =
             startup::start_dead_letters(core, system_topic.as_ref())?;
         targets.dead_letters = handles;
@@ -341,6 +345,7 @@ impl Delivery {
         startup::attach_topics(core, client, &publisher);
         startup::attach_journal(health, &core.journal);
         Ok(Self {
+            certificates,
             system_topic,
             stores,
             _lifeline: lifeline,

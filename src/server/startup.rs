@@ -9,7 +9,7 @@ use std::{
 use actix_web::web;
 
 use super::{
-    Arbiters, ServerError, backup_schedule, chaos,
+    Arbiters, ServerError, backup_schedule, certificates, chaos,
     dead_letter_routing::{DeadLetterActorFactory, DeadLetterRouting},
     descriptors::DescriptorBudget,
     file_modes, io_error,
@@ -20,9 +20,8 @@ use super::{
     serve::{Bound, Delivery, JournalTarget, Recovered},
     service_notifier::ServiceNotifier,
     settings, startup_responder,
-    system_topic::{self, SystemTopic},
+    system_topic::SystemTopic,
     timekeeping::{self, Timekeeper},
-    tls::ReloadableCertificate,
 };
 use crate::{
     admin::{self, ChaosTargets, Control, DeadLetterHandle, admin_token, health, metrics::MetricSources},
@@ -170,26 +169,6 @@ pub(super) fn exit_on_store_error(error: &StoreError) {
     std::process::exit(EX_IOERR);
 }
 
-/// Starts the publisher of events about the server, where the settings name a topic for them. `node` has the certificates of a
-/// node of a cluster.
-pub(super) fn start_system_topic(
-    core: &Core,
-    client: &ClientOptions,
-    listener: &HttpListener,
-    node: &[Arc<ReloadableCertificate>],
-) -> Option<Arc<SystemTopic>> {
-    let (identities, connections) = (client.identities.clone(), client.connections.clone());
-    let shown: Vec<_> = listener.shown.iter().chain(node).cloned().collect();
-    let certificates = move || {
-        let of_server = shown.iter().filter_map(|shown| shown.end_entity());
-        let of_identity = connections.identity().and_then(|identity| identity.certificate());
-        let of_identity = of_identity.and_then(|certificate| certificate.end_entity().ok());
-        let of_identity = of_identity.map(|found| ("delivery.identity_certificate_file".to_owned(), found));
-        of_server.chain(of_identity).chain(identities.end_entities()).collect()
-    };
-    system_topic::start(core, Box::new(certificates))
-}
-
 /// The dead-letter stores and their actors.
 pub(super) struct DeadLetterService {
     pub(super) stores: DeadLetterStores,
@@ -330,7 +309,7 @@ pub(super) fn resume_redrives(core: &Core, stores: &DeadLetterStores) -> Result<
 /// What is shown at `/metrics`, but for the cluster.
 pub(super) fn metric_sources(recovered: &Recovered, delivery: &Delivery, bound: &Bound) -> MetricSources {
     let Recovered { core, client, backups, .. } = recovered;
-    let Delivery { publisher, tracer, system_topic, .. } = delivery;
+    let Delivery { publisher, tracer, system_topic, certificates, .. } = delivery;
     let Bound { listener, health, .. } = bound;
     let (sockets, health) = (client.sockets.clone(), health.clone());
     let (backups, interval) = (Arc::clone(backups), core.config.backup.schedule.map(|schedule| schedule.interval()));
@@ -344,6 +323,7 @@ pub(super) fn metric_sources(recovered: &Recovered, delivery: &Delivery, bound: 
         spans: settings::spans(tracer.clone()),
         backups: Some(Box::new(move || Some((backups.figures()?, interval)))),
         system_events: system_topic.as_ref().map(|topic| Arc::clone(&topic.events)),
+        certificates: Some(certificates::ends(Arc::clone(certificates))),
         cluster: None,
     }
 }

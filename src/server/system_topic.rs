@@ -16,9 +16,8 @@ use bytes::Bytes;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-pub(super) use self::watch::CertificateList;
 use self::watch::Watch;
-use super::{local_topics, settings, startup::Core};
+use super::{certificates::ShownCertificates, local_topics, settings, startup::Core};
 use crate::{
     config,
     control::{
@@ -58,7 +57,7 @@ enum PublishError {
 }
 
 /// Starts the publisher and the watch of event subscriptions, certificates and the disk, if the settings name a topic.
-pub(super) fn start(core: &Core, certificates: CertificateList) -> Option<Arc<SystemTopic>> {
+pub(super) fn start(core: &Core, certificates: ShownCertificates) -> Option<Arc<SystemTopic>> {
     let Core { config, clock, journal, registry } = core;
     let config::SystemTopic { name, interval, disk_free_bytes, certificate_expiry } = config.system_topic.clone();
     let (events, waiting) = SystemEvents::new(clock.clone());

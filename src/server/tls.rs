@@ -76,8 +76,8 @@ impl ReloadableCertificate {
     }
 
     /// The certificate without its chain, and its file.
-    pub(super) fn end_entity(&self) -> Option<(String, CertificateDer<'static>)> {
-        Some((self.certificate.display().to_string(), self.current().cert.first()?.clone()))
+    pub(super) fn end_entity(&self) -> Option<(PathBuf, CertificateDer<'static>)> {
+        Some((self.certificate.clone(), self.current().cert.first()?.clone()))
     }
 
     /// Reads the files, and takes a new certificate. Blocks.

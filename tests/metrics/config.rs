@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{LONG, WATCHER, publish, scrape, tools};
 use crate::support::{
+    certificates::Authority,
     server::{Server, SubscriptionSpec, wait_for},
     sink::{Behavior, Sink},
 };
@@ -83,7 +84,13 @@ fn every_series_that_rules_and_dashboard_ask_for_is_told_by_the_server() {
     let sink = Sink::start();
     sink.set("/refusing", Behavior::Answer(400));
     sink.set("/down", Behavior::Answer(503));
-    let server = Server::start(&[("METRICS__TOKEN", WATCHER), ("DELIVERY__SUSPEND_AFTER_FAILURES", "2")]);
+    let certificates = tempfile::tempdir().expect("a folder");
+    Authority::new().issue("gridhook").write(certificates.path(), "shop");
+    let server = Server::start(&[
+        ("METRICS__TOKEN", WATCHER),
+        ("DELIVERY__SUSPEND_AFTER_FAILURES", "2"),
+        ("DELIVERY__CLIENT_CERTIFICATES_DIR", &certificates.path().display().to_string()),
+    ]);
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "buried", &SubscriptionSpec::of(&sink.url("/refusing")).dead_letters("letters"));
     server.subscribe("orders", "dropped", &SubscriptionSpec::of(&sink.url("/refusing")));

@@ -1,13 +1,13 @@
 //! SIGHUP: what can be changed is changed while the server runs, and the log says what was done. Other signals do no harm.
 
-use std::{fs, io::Read as _};
+use std::{collections::BTreeMap, fs, io::Read as _};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{LONG, tokens::tail};
 use crate::support::{
-    certificates::Authority,
+    certificates::{Authority, DAY, days_left},
     endpoint::{Endpoint, answer},
     load,
     server::{Server, SubscriptionSpec, wait_for},
@@ -86,7 +86,7 @@ fn certificates_of_the_server_and_of_its_requests_are_read_again() {
     let certificates = folder.path().join("certificates");
     fs::create_dir(&certificates).expect("a folder");
     fs::write(folder.path().join("ca.pem"), authority.pem()).expect("written");
-    let [first, second] = [authority.issue("127.0.0.1"), authority.issue("127.0.0.1")];
+    let [first, second] = [30, 90].map(|days| authority.ending("127.0.0.1", days * DAY));
     first.write(folder.path(), "server");
     let path = |name: &str| folder.path().join(name).display().to_string();
     let settings = [
@@ -106,9 +106,12 @@ fn certificates_of_the_server_and_of_its_requests_are_read_again() {
     let spec = SubscriptionSpec::of(&url).schema("CloudEventSchemaV1_0").webhook("clientCertificate", json!("shop"));
     let refused = server.ask_for("orders", "hook", &spec);
     assert_eq!(refused.status, 400, "there is no such certificate yet: {}", refused.text());
+    let ends = || days_left(&server.command("GET", "/metrics", &Value::Null).text());
+    assert_eq!(ends(), BTreeMap::from([(path("server.crt"), 30)]));
 
-    authority.issue("gridhook").write(&certificates, "shop");
+    authority.ending("gridhook", 60 * DAY).write(&certificates, "shop");
     second.write(folder.path(), "server");
+    assert_eq!(ends(), BTreeMap::from([(path("server.crt"), 30)]), "those in use, not those of the files");
     server.signal("HUP");
     wait_for("the report", LONG, || server.logs().contains("reloaded"));
     let log = server.logs();
@@ -116,6 +119,7 @@ fn certificates_of_the_server_and_of_its_requests_are_read_again() {
     let mut client = server.client();
     client.ask("GET", "/healthz", &[], b"").expect("it answers");
     assert_eq!(client.certificate(), Some(second.certificate.to_vec()));
+    assert_eq!(ends(), BTreeMap::from([(path("server.crt"), 90), (path("certificates/shop.crt"), 60)]));
     server.subscribe("orders", "hook", &spec);
     server.publish("orders", &key, &load::body(&["one".to_owned()], "/a"));
     wait_for("the event to be delivered", LONG, || server.counter("orders", "hook", "delivered") == 1);

@@ -1,6 +1,7 @@
 //! Certificates of the tests' own: an authority, and what it vouches for.
 
 use std::{
+    collections::BTreeMap,
     path::Path,
     sync::{Arc, LazyLock},
     time::Duration,
@@ -27,6 +28,20 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer},
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
+
+/// A day.
+pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// The ends of certificates as metrics have them: by file, in whole days from now.
+pub(crate) fn days_left(metrics: &str) -> BTreeMap<String, u64> {
+    let days_left = |line: &str| {
+        let rest = line.strip_prefix("gridhook_certificate_not_after_timestamp_seconds{file=\"")?;
+        let (file, end) = rest.split_once("\"} ").expect("a label and a value");
+        let left = Duration::from_secs(end.parse().expect("seconds")) - Duration::from_micros(Clock::system().now().0);
+        Some((file.to_owned(), (left + DAY / 2).as_secs() / DAY.as_secs()))
+    };
+    metrics.lines().filter_map(days_left).collect()
+}
 
 /// A certificate authority that only clients with its certificate trust.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);

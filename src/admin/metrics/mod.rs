@@ -22,6 +22,7 @@ mod server;
 mod view;
 
 use std::{
+    collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, PoisonError, RwLock},
     time::Duration,
@@ -64,6 +65,9 @@ pub type Spans = Box<dyn Fn() -> [(&'static str, u64); 3] + Send + Sync>;
 /// Reads the figures of backups; [`None`] if there is no destination.
 pub type BackupSource = Box<dyn Fn() -> Option<(BackupCounts, Option<Duration>)> + Send + Sync>;
 
+/// Reads the ends of the certificates that the server shows, by file. Blocks.
+pub type CertificateEnds = Arc<dyn Fn() -> BTreeMap<String, Timestamp> + Send + Sync>;
+
 /// Sources of figures other than the registry.
 #[derive(Default)]
 pub struct MetricSources {
@@ -85,6 +89,8 @@ pub struct MetricSources {
     pub backups: Option<BackupSource>,
     /// Events about the server; [`None`] if there is no system topic.
     pub system_events: Option<Arc<SystemEvents>>,
+    /// The ends of the certificates that the server shows.
+    pub certificates: Option<CertificateEnds>,
     /// The cluster that the server is a node of.
     pub cluster: Option<web::Data<ClusterContext>>,
 }
@@ -204,11 +210,13 @@ pub(super) fn standby_exposition(
     cluster_context: &ClusterContext,
     ready: bool,
     listeners: &[Arc<ListenerCounters>],
+    certificates: &BTreeMap<String, Timestamp>,
 ) -> HttpResponse {
     let format = text_format(request);
     let mut text = MetricsText::new(format);
     server::write_server(&mut text, ready);
     server::listeners(&mut text, listeners);
+    server::certificates(&mut text, certificates);
     cluster::write_cluster(&mut text, cluster_context);
     HttpResponse::Ok().content_type(format.content_type()).body(text.finish())
 }

@@ -1,12 +1,13 @@
 //! The metric families of topics, the journal and its store, listeners, publishers and the process.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     Exposition,
     scrape::{Scrape, TopicFigures, bounds_of},
 };
 use crate::{
+    event::Timestamp,
     journal,
     metrics::{
         ListenerCounters,
@@ -48,6 +49,9 @@ pub(super) fn write_server_families(text: &mut MetricsText, exposition: &Exposit
     topics(text, &scrape.topics);
     publishers(text, exposition);
     listeners(text, &exposition.sources.listeners);
+    if let Some(ends) = &exposition.sources.certificates {
+        certificates(text, &ends());
+    }
     if let Some(spans) = &exposition.sources.spans {
         text.family(counter("gridhook_trace_spans_total", "Spans by result, since the process started."));
         spans().into_iter().for_each(|(end, count)| text.sample(&[("end", end)], count));
@@ -208,6 +212,14 @@ pub(super) fn listeners(text: &mut MetricsText, listeners: &[std::sync::Arc<List
             text.sample(&[("listener", listener.name), ("code", &format!("{class}xx"))], responses);
         }
     }
+}
+
+pub(super) fn certificates(text: &mut MetricsText, ends: &BTreeMap<String, Timestamp>) {
+    text.family(gauge(
+        "gridhook_certificate_not_after_timestamp_seconds",
+        "End of a certificate that the server shows, in seconds since 1970.",
+    ));
+    ends.iter().for_each(|(file, end)| text.sample(&[("file", file)], end.0 / 1_000_000));
 }
 
 fn journal(text: &mut MetricsText, state: journal::JournalState, figures: &journal::figures::JournalFigures) {

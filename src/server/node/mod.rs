@@ -29,7 +29,7 @@ pub(super) use self::{
     tenure::{Ownership, StallReason, Tenure, TenureEnd, WriteStall},
 };
 use super::{
-    ServerError,
+    ServerError, certificates,
     forward::Forwarder,
     front::hop::{NodeSecret, OwnerConnector},
     io_error,
@@ -233,6 +233,7 @@ impl ClusterNode {
             }),
             readers: settings::readers(config).map_err(io_error("metrics.token"))?,
             listeners: listener.counters(),
+            certificates: certificates::ends(certificates::of_standby(config, listener, &self.certificates)),
             health: health.clone(),
         };
         let counters = Arc::clone(&self.cluster_context.forwarded);

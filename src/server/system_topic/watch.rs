@@ -8,9 +8,7 @@ use std::{
     time::Duration,
 };
 
-use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
-use x509_parser::parse_x509_certificate;
 
 use crate::{
     control::{
@@ -20,20 +18,18 @@ use crate::{
     event::{SubscriptionKey, Timestamp},
     journal::Journal,
     policy::record::{Health, HeldBy},
+    server::certificates::{ShownCertificate, ShownCertificates},
 };
-
-/// The certificates in use, each with the name under which operators know it.
-pub(in crate::server) type CertificateList = Box<dyn Fn() -> Vec<(String, CertificateDer<'static>)>>;
 
 /// What was reported.
 pub(super) struct Watch {
-    certificates: CertificateList,
+    certificates: ShownCertificates,
     disk_free_bytes: u64,
     certificate_expiry: Duration,
     /// [`None`] before the first look.
     subscriptions: Option<HashMap<SubscriptionKey, Reported>>,
     /// Name and end of each certificate.
-    expiring: BTreeSet<(String, i64)>,
+    expiring: BTreeSet<(String, Timestamp)>,
     is_disk_low: bool,
 }
 
@@ -53,7 +49,7 @@ enum EndpointState {
 }
 
 impl Watch {
-    pub(super) fn new(certificates: CertificateList, disk_free_bytes: u64, certificate_expiry: Duration) -> Self {
+    pub(super) fn new(certificates: ShownCertificates, disk_free_bytes: u64, certificate_expiry: Duration) -> Self {
         Self {
             certificates,
             disk_free_bytes,
@@ -111,12 +107,9 @@ impl Watch {
     }
 
     fn look_at_certificates(&mut self, events: &SystemEvents, now: Timestamp) {
-        for (name, certificate) in (self.certificates)() {
-            let Ok((_, certificate)) = parse_x509_certificate(&certificate) else { continue };
-            let expires = certificate.validity().not_after.timestamp();
-            let end = Timestamp(u64::try_from(expires).unwrap_or_default().saturating_mul(1_000_000));
-            if end <= now.after(self.certificate_expiry) && self.expiring.insert((name.clone(), expires)) {
-                let data = json!({ "name": name, "expires": end.to_event_grid(), "expired": end <= now });
+        for ShownCertificate { name, not_after, .. } in (self.certificates)() {
+            if not_after <= now.after(self.certificate_expiry) && self.expiring.insert((name.clone(), not_after)) {
+                let data = json!({ "name": name, "expires": not_after.to_event_grid(), "expired": not_after <= now });
                 events.report("Gridhook.CertificateNearExpiry", name, None, data);
             }
         }

@@ -1,7 +1,7 @@
 //! TLS between the nodes, and between a node and NATS.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
@@ -16,7 +16,7 @@ use super::{Cluster, LONG, START, assert_all_arrive, publish};
 use crate::{
     server::system_topic::{INTERVAL, TOPIC, UNASKED},
     support::{
-        certificates::Authority,
+        certificates::{Authority, DAY, days_left},
         endpoint::{Endpoint, answer},
         load,
         nats::{NatsCluster, has_nats},
@@ -26,9 +26,6 @@ use crate::{
         tcp_proxy::TcpProxy,
     },
 };
-
-/// Less than `system_topic.certificate_expiry`.
-const TEN_DAYS: Duration = Duration::from_secs(10 * 24 * 3600);
 
 /// The settings of TLS between nodes, with the files of a node in this folder.
 pub(super) fn node_tls(folder: &Path, node: &str) -> Vec<(&'static str, String)> {
@@ -72,8 +69,16 @@ fn nodes_speak_tls_refuse_strangers_and_take_new_certificates() {
     write("a", &authority, &authority);
     write("b", &authority, &other);
     write("c", &other, &authority);
+    let clients = folder.path().join("clients");
+    fs::create_dir(&clients).expect("a folder");
+    authority.ending("gridhook", 90 * DAY).write(&clients, "shop");
+    let own = |node: &str| {
+        let mut settings = with_leases(node_tls(folder.path(), node));
+        settings.push(("DELIVERY__CLIENT_CERTIFICATES_DIR", clients.display().to_string()));
+        settings
+    };
     let nats = NatsCluster::start(1, "always");
-    let mut cluster = Cluster::prepare_on(nats, |node| with_leases(node_tls(folder.path(), node)));
+    let mut cluster = Cluster::prepare_on(nats, own);
     for index in 0..3 {
         cluster.join(index);
     }
@@ -97,9 +102,16 @@ fn nodes_speak_tls_refuse_strangers_and_take_new_certificates() {
     assert!(logged <= 3, "{logged} lines for the same reasons");
 
     // A certificate is replaced without a restart, and authorities with one.
-    write("b", &authority, &authority);
+    let ends = |node: &Server| days_left(&node.command("GET", "/metrics", &Value::Null).text());
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    assert!(ends(&cluster.nodes[1])[&path("b.crt")] > 60);
+    authority.ending("127.0.0.1", 60 * DAY).write(folder.path(), "b");
     cluster.nodes[1].signal("HUP");
     wait_for("the new certificate", LONG, || cluster.nodes[1].logs().contains("certificate replaced"));
+    let of_clients = (path("clients/shop.crt"), 90);
+    assert_eq!(ends(&cluster.nodes[1]), BTreeMap::from([(path("b.crt"), 60), of_clients.clone()]));
+    let of_owner = ends(&cluster.nodes[0]);
+    assert!(of_owner.contains_key(&path("a.crt")) && of_owner.get(&of_clients.0) == Some(&90), "{of_owner:?}");
     let mut ids = publish(&cluster.nodes[1], &key, 1..20);
     cluster.nodes[2].terminate();
     write("c", &authority, &authority);
@@ -218,11 +230,12 @@ fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced_an
     cluster.nodes[0].topic("server", "EventGridSchema");
     cluster.nodes[0].subscribe("server", "all", &SubscriptionSpec::of(&told.url()));
 
-    // The servers of NATS take another authority of clients. The new certificates end soon.
+    // The servers of NATS take another authority of clients. The new certificates end within
+    // `system_topic.certificate_expiry`.
     cluster.nats.0[0].kill();
     fs::write(file("clients.pem"), next.pem()).expect("a file");
-    next.ending("gridhook", TEN_DAYS).write(folder.path(), "client");
-    authority.ending("127.0.0.1", TEN_DAYS).write(folder.path(), "node");
+    next.ending("gridhook", 10 * DAY).write(folder.path(), "client");
+    authority.ending("127.0.0.1", 10 * DAY).write(folder.path(), "node");
     cluster.nodes[0].signal("HUP");
     wait_for("the new certificates", LONG, || cluster.nodes[0].logs().matches("certificate replaced").count() == 2);
     cluster.nats.0[0].resume();

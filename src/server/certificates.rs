@@ -1,0 +1,106 @@
+//! The certificates that the server shows to others, and when they end: for the metrics and the system topic.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustls::pki_types::{CertificateDer, pem::PemObject as _};
+use x509_parser::parse_x509_certificate;
+
+use super::{listener::HttpListener, tls::ReloadableCertificate};
+use crate::{
+    admin::metrics::CertificateEnds,
+    config::{Config, IdentityConfig, IdentityProofConfig},
+    deliver::trust::{self, ClientCertificates},
+    event::Timestamp,
+};
+
+/// A certificate that the server shows.
+pub(super) struct ShownCertificate {
+    /// The name under which operators know it.
+    pub(super) name: String,
+    /// Its file.
+    file: PathBuf,
+    /// Its end.
+    pub(super) not_after: Timestamp,
+}
+
+/// Reads the certificates in use. Blocks.
+pub(super) type ShownCertificates = Arc<dyn Fn() -> Vec<ShownCertificate> + Send + Sync>;
+
+/// Those of a server that delivers. `node` has the certificates of a node of a cluster.
+pub(super) fn in_use(
+    config: &Config,
+    listener: &HttpListener,
+    node: &[Arc<ReloadableCertificate>],
+    clients: &ClientCertificates,
+) -> ShownCertificates {
+    let clients = clients.clone();
+    list(config, listener, node, move |_| clients.end_entities())
+}
+
+/// Those of a standby. It loads the client certificates of deliveries once it delivers, so their files are read.
+pub(super) fn of_standby(
+    config: &Config,
+    listener: &HttpListener,
+    node: &[Arc<ReloadableCertificate>],
+) -> ShownCertificates {
+    list(config, listener, node, trust::end_entities)
+}
+
+fn list(
+    config: &Config,
+    listener: &HttpListener,
+    node: &[Arc<ReloadableCertificate>],
+    clients: impl Fn(&Path) -> Vec<(String, CertificateDer<'static>)> + Send + Sync + 'static,
+) -> ShownCertificates {
+    let shown: Vec<_> = listener.shown.iter().chain(node).cloned().collect();
+    let folder = config.delivery.client_certificates_dir.clone();
+    let identity = config.delivery.identity.as_ref().and_then(|IdentityConfig { proof, .. }| match proof {
+        IdentityProofConfig::Certificate { certificate, .. } => Some(certificate.clone()),
+        IdentityProofConfig::Secret(_) => None,
+    });
+    Arc::new(move || {
+        let of_server = shown.iter().filter_map(|shown| {
+            let (file, certificate) = shown.end_entity()?;
+            Some((file.display().to_string(), file, certificate))
+        });
+        let of_identity = identity.iter().filter_map(|file| {
+            // It is read for each token.
+            let certificate = CertificateDer::from_pem_file(file).ok()?;
+            Some(("delivery.identity_certificate_file".to_owned(), file.clone(), certificate))
+        });
+        let of_clients = folder.iter().flat_map(|folder| {
+            let clients = clients(folder).into_iter();
+            clients.map(|(name, certificate)| {
+                let file = folder.join(format!("{name}.{}", trust::CLIENT_CERTIFICATE));
+                (name, file, certificate)
+            })
+        });
+        let all = of_server.chain(of_identity).chain(of_clients);
+        let ends = all.filter_map(|(name, file, certificate)| {
+            Some(ShownCertificate { name, file, not_after: not_after(&certificate)? })
+        });
+        ends.collect()
+    })
+}
+
+/// The ends by file. Of a file with two uses, one of which has not read it again yet, the earlier one.
+pub(super) fn ends(shown: ShownCertificates) -> CertificateEnds {
+    Arc::new(move || {
+        let mut ends = BTreeMap::new();
+        for ShownCertificate { file, not_after, .. } in shown() {
+            let end = ends.entry(file.display().to_string()).or_insert(not_after);
+            *end = not_after.min(*end);
+        }
+        ends
+    })
+}
+
+fn not_after(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
+    let (_, certificate) = parse_x509_certificate(certificate).ok()?;
+    let seconds = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or_default();
+    Some(Timestamp(seconds.saturating_mul(1_000_000)))
+}
