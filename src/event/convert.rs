@@ -84,9 +84,7 @@ fn cloud_enveloped(event: &Event) -> Bytes {
     let EventStrings { id, event_type, subject, data_version: _, topic, event_time: _ } = event.literals();
     let event_time = event.event_time().unwrap_or_else(|| event.appended.to_event_grid().into());
     let mut out = BytesMut::with_capacity(wire.len() + ENVELOPE_BYTES + topic.len() + subject.len());
-    for (before, value) in
-        [(&br#"{"id":""#[..], id), (br#"","source":""#, topic), (br#"","type":""#, event_type)]
-    {
+    for (before, value) in [(&br#"{"id":""#[..], id), (br#"","source":""#, topic), (br#"","type":""#, event_type)] {
         out.put_slice(before);
         out.put_slice(value);
     }
