@@ -262,9 +262,10 @@ impl Claims {
         self.leaving && (0..self.settings.shards).all(|shard| self.owned(shard).is_none())
     }
 
-    /// The server has given a shard up. `pause`: for how long the node takes none, so that others can try.
-    pub fn give_up(&mut self, shard: usize, pause: Option<Duration>, now: Duration) {
-        if let Some(claim) = self.owned(shard) {
+    /// The server has given a claim up. `pause`: for how long the node takes none, so that others can try.
+    pub fn give_up(&mut self, shard: usize, claim: u64, pause: Option<Duration>, now: Duration) {
+        // It may have been lost meanwhile, and another one won.
+        if self.owned(shard) == Some(claim) {
             self.given_up.insert((shard, claim));
         }
         if let Some(pause) = pause {

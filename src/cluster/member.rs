@@ -122,7 +122,10 @@ impl<S: RecordStore> Member<S> {
                     }
                     false
                 }
-                () = given_up(&mut self.shards, &mut self.claims, self.began) => false,
+                (index, lease, why) = given_up(&mut self.shards) => {
+                    self.take_back(index, &lease, why);
+                    false
+                }
                 command = self.commands.recv() => match self.obey(command.unwrap_or(Command::Leave)).await {
                     Some(end) => return end,
                     None => true,
@@ -242,6 +245,15 @@ impl<S: RecordStore> Member<S> {
             }
         }
         Err(RecordError::Conflict)
+    }
+
+    /// The server has given a claim up.
+    fn take_back(&mut self, index: usize, lease: &Lease, why: GivenUp) {
+        let driver = &self.shards[index];
+        // A claim that was lost before needs no release.
+        let Some(claim) = self.served[index].filter(|_| driver.role.borrow().is_of(lease)) else { return };
+        let pause = (why == GivenUp::Failed).then_some(FAILED_PAUSE);
+        self.claims.give_up(driver.shard, claim, pause, self.began.elapsed());
     }
 
     fn note_problem(&mut self, why: String) {
@@ -477,20 +489,17 @@ fn end_lease(role: &Role) {
     }
 }
 
-/// Waits until the server gives a shard up.
-async fn given_up(shards: &mut [ClaimDriver], claims: &mut Claims, began: Instant) {
-    let given_up = shards.iter_mut().map(|driver| {
-        let shard = driver.shard;
+/// Waits until the server gives a claim up. The number is the index of its shard.
+async fn given_up(shards: &mut [ClaimDriver]) -> (usize, Lease, GivenUp) {
+    let given_up = shards.iter_mut().enumerate().map(|(index, driver)| {
         Box::pin(async move {
             match driver.given_up.recv().await {
-                Some(why) => (shard, why),
+                Some((lease, why)) => (index, lease, why),
                 None => pending().await,
             }
         })
     });
-    let ((shard, why), ..) = futures_util::future::select_all(given_up).await;
-    let pause = (why == GivenUp::Failed).then_some(FAILED_PAUSE);
-    claims.give_up(shard, pause, began.elapsed());
+    futures_util::future::select_all(given_up).await.0
 }
 
 /// Waits until a connection to `address` was made and has ended.

@@ -70,6 +70,14 @@ impl Role {
             Self::Standby { .. } => None,
         }
     }
+
+    /// Whether this is the role of the claim with this lease.
+    pub fn is_of(&self, claim: &Lease) -> bool {
+        match self {
+            Self::Owner(lease) | Self::Draining(lease) => Arc::ptr_eq(&lease.0, &claim.0),
+            Self::Standby { .. } => false,
+        }
+    }
 }
 
 /// Until when the owner of a shard may act on a claim. Clones share it.
@@ -189,14 +197,16 @@ pub struct ShardClaim {
     pub role: watch::Receiver<Role>,
     /// What the server reports, and the driver answers.
     pub progress: Arc<ShardProgress>,
-    given_up: mpsc::UnboundedSender<GivenUp>,
+    given_up: mpsc::UnboundedSender<(Lease, GivenUp)>,
 }
 
 impl ShardClaim {
-    /// Gives the shard up. The lease of the role must have been ended. The role changes to [`Role::Standby`] afterwards.
-    pub fn give_up(&self, why: GivenUp) {
+    /// Gives up the claim with this lease, and ends the lease. The role is that of the claim no longer afterwards. A claim that was
+    /// lost meanwhile is not given up again, nor a newer one in its place.
+    pub fn give_up(&self, claim: &Lease, why: GivenUp) {
+        claim.end();
         // A driver that has ended writes no record any more, so the claim expires.
-        self.given_up.send(why).ok();
+        self.given_up.send((claim.clone(), why)).ok();
     }
 }
 
@@ -208,8 +218,8 @@ pub struct ClaimDriver {
     pub role: watch::Sender<Role>,
     /// What the server reports, and the driver answers.
     pub progress: Arc<ShardProgress>,
-    /// That the server has given the shard up.
-    pub given_up: mpsc::UnboundedReceiver<GivenUp>,
+    /// The claims that the server has given up.
+    pub given_up: mpsc::UnboundedReceiver<(Lease, GivenUp)>,
 }
 
 /// Both ends of the claim of a shard, as a standby of an unknown owner.

@@ -28,7 +28,7 @@ use gridhook::cluster::{
 use gridhook::journal::changelog::nats::NatsConnection;
 use tokio::{runtime::Builder, task::JoinHandle, time::timeout};
 
-use super::simulated::settings;
+use super::{node, simulated::settings};
 use crate::{
     spec::{shows, stated},
     support::{
@@ -85,13 +85,19 @@ impl Running {
         self.listener.as_ref().expect("it listens").local_addr().expect("an address").to_string()
     }
 
+    async fn give_up_when_asked(&mut self) {
+        let role = self.until("it is asked", |role| matches!(role, Role::Draining(_))).await;
+        self.claim.give_up(role.lease().expect("it has one"), GivenUp::Released);
+    }
+
     /// Leaves, and gives up what it has when it is asked to.
     async fn leave(self) {
         let Self { mut claim, membership, task, listener: _listener } = self;
         membership.leave();
         let gives_up = tokio::spawn(async move {
-            if claim.role.wait_for(|role| matches!(role, Role::Draining(_))).await.is_ok() {
-                claim.give_up(GivenUp::Released);
+            let role = claim.role.wait_for(|role| matches!(role, Role::Draining(_))).await;
+            if let Some(lease) = role.ok().and_then(|role| role.lease().cloned()) {
+                claim.give_up(&lease, GivenUp::Released);
             }
         });
         assert_eq!(timeout(LONG, task).await.expect("it ends").expect("no panic"), MembershipEnd::Left);
@@ -125,8 +131,7 @@ fn a_standby_takes_over_at_once_from_an_owner_that_was_killed_and_only_when_told
         owner.kill();
         let lease = other.owner().await;
         assert!(lease.may_act(), "no lease is waited for");
-        lease.end();
-        other.claim.give_up(GivenUp::Released);
+        other.claim.give_up(&lease, GivenUp::Released);
         let again = other.until("it claims it again", |role| matches!(role, Role::Owner(new) if !new.is_over())).await;
         let Role::Owner(again) = again else { unreachable!("it waited for an owner") };
         assert!(lease.is_over(), "a claim has a lease of its own");
@@ -161,10 +166,51 @@ fn a_node_that_is_asked_for_a_shard_before_it_was_seen_to_own_it_has_a_lease_to_
         assert!(matches!(role, Role::Draining(_)), "{role:?}");
         let mut other = start(1, records.for_other(), long_leases());
         other.standby_of(&first.address()).await;
-        role.lease().expect("it has one").end();
+        first.claim.give_up(role.lease().expect("it has one"), GivenUp::Released);
         assert!(role.lease().is_none());
-        first.claim.give_up(GivenUp::Released);
         assert!(other.owner().await.may_act(), "no lease is waited for");
+    });
+}
+
+#[test]
+fn what_is_given_up_too_late_is_no_newer_claim_of_the_same_node() {
+    block_on(async {
+        let records = MemoryRecords::default();
+        let mut one = start(0, records.for_other(), long_leases());
+        let first = one.owner().await;
+        let shard = || records.all().into_iter().find(|stored| stored.key == shard_key(0)).expect("a record");
+        let set = |owner: usize, claims: u64| {
+            let written = || {
+                let StoredRecord { key, value, revision, .. } = shard();
+                let mut record: OwnershipRecord = serde_json::from_slice(&value).expect("a record");
+                (record.owner_id, record.claims) = (Some(node(owner)), claims);
+                let value = serde_json::to_vec(&record).expect("a record");
+                records.set(&key, value.into(), revision).is_ok()
+            };
+            // The owner renews it meanwhile.
+            assert!((0..100).any(|_| written()), "it is written");
+        };
+        // The claim is lost to a node that is alive, and won again, before the server has noticed.
+        let two = start(1, records.for_other(), long_leases());
+        set(1, 2);
+        one.until("it has lost the claim", |role| matches!(role, Role::Standby { .. })).await;
+        set(0, 3);
+        let second = one.owner().await;
+        one.claim.give_up(&first, GivenUp::Released);
+        let mut renewed = shard().revision;
+        for _ in 0..5 {
+            let next = async {
+                while shard().revision == renewed {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            timeout(LONG, next).await.expect("it renews its claim");
+            renewed = shard().revision;
+        }
+        let record: OwnershipRecord = serde_json::from_slice(&shard().value).expect("a record");
+        assert_eq!((record.owner_id, record.claims), (Some(node(0)), 3));
+        assert!(one.claim.role.borrow().is_of(&second) && !second.is_over());
+        drop(two);
     });
 }
 
@@ -217,20 +263,18 @@ fn an_operator_moves_a_shard_drains_a_node_and_is_told_what_is_wrong() {
         let drained = one.until("it is asked", |role| matches!(role, Role::Draining(_))).await;
         let Role::Draining(lease) = drained else { unreachable!("it waited for that") };
         assert!(lease.may_act(), "it finishes what is in flight");
-        one.claim.give_up(GivenUp::Released);
+        one.claim.give_up(&lease, GivenUp::Released);
         two.owner().await;
         assert!(lease.is_over());
         assert_eq!(one.membership.drain("name1".to_owned(), true).await, Ok(()));
         let leaving = RequestError::Leaving("name1".to_owned());
         assert_eq!(one.membership.move_shard(0, "name1".to_owned()).await, Err(leaving));
-        two.until("it is asked", |role| matches!(role, Role::Draining(_))).await;
-        two.claim.give_up(GivenUp::Released);
+        two.give_up_when_asked().await;
         one.owner().await;
         assert_eq!(one.membership.drain("name1".to_owned(), false).await, Ok(()));
         assert_eq!(one.membership.move_shard(0, "name1".to_owned()).await, Ok(()));
-        one.until("it is asked", |role| matches!(role, Role::Draining(_))).await;
         one.membership.leave();
-        one.claim.give_up(GivenUp::Released);
+        one.give_up_when_asked().await;
         two.owner().await;
         assert_eq!(timeout(LONG, one.task).await.expect("it ends").expect("no panic"), MembershipEnd::Left);
         let stored = records.all().into_iter().find(|stored| stored.key == "node.name0").expect("a record");

@@ -123,8 +123,10 @@ impl Node {
             self.change(change, mine);
         }
         for shard in 0..SHARDS {
-            if matches!(self.claims.role(shard), ShardRole::Owner { draining: true, .. }) && !self.is_stuck {
-                self.claims.give_up(shard, None, mine);
+            if let ShardRole::Owner { claim, draining: true } = self.claims.role(shard)
+                && !self.is_stuck
+            {
+                self.claims.give_up(shard, claim, None, mine);
             }
         }
     }
@@ -348,7 +350,7 @@ fn an_owner_that_failed_leaves_the_shard_to_others_for_a_while() {
     let records = MemoryRecords::default();
     let mut owner = Node::new(0, 1, &records);
     let now = settle(&mut [&mut owner], Duration::ZERO, 3);
-    owner.claims.give_up(0, Some(Duration::from_secs(5)), now);
+    owner.claims.give_up(0, 1, Some(Duration::from_secs(5)), now);
     assert_eq!(owner.claims.role(0), ShardRole::Standby(None));
     let now = settle(&mut [&mut owner], now, 9);
     assert_eq!(owner.owned(), 0);

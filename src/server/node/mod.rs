@@ -179,10 +179,7 @@ impl ClusterNode {
                 // A claim may have been won while the process was asked to stop.
                 tokio::select! {
                     _ = &mut member => return,
-                    Some(lease) = claimed(&mut role) => {
-                        lease.end();
-                        self.claim.give_up(GivenUp::Released);
-                    }
+                    Some(lease) = claimed(&mut role) => self.claim.give_up(&lease, GivenUp::Released),
                 }
             }
         };
@@ -287,9 +284,8 @@ impl ClusterNode {
                     taken = &mut take => Ok(taken),
                 };
                 if interrupted.is_err() {
-                    lease.end();
                     // Another node need not wait for the answer to an append. It fences what may have been appended.
-                    self.claim.give_up(GivenUp::Released);
+                    self.claim.give_up(&lease, GivenUp::Released);
                     self.log.is_stopped.store(true, Ordering::Release);
                     take.await.iter().for_each(Tenure::fence);
                 }
@@ -319,10 +315,9 @@ impl ClusterNode {
                         tenure::trim(Arc::clone(&self.log) as _, &self.claim.progress, self.keep_bytes).await;
                     }
                     tracing::warn!(%error, "the claimed shard was not taken; another node may try");
-                    lease.end();
-                    self.claim.give_up(GivenUp::Failed);
-                    // The driver answers with the role of a standby.
-                    role.wait_for(|role| matches!(role, Role::Standby { .. })).await.ok();
+                    self.claim.give_up(&lease, GivenUp::Failed);
+                    // The driver answers with another role.
+                    role.wait_for(|role| !role.is_of(&lease)).await.ok();
                 }
                 Err(error) => return Err(self.cannot_follow(error).await),
             }
@@ -363,11 +358,10 @@ impl ClusterNode {
     /// Gives the shard up, and returns once the driver knows.
     pub(super) async fn give_up(&self, tenure: &Tenure, why: GivenUp) {
         let mut role = self.claim.role.clone();
-        tenure.lease.end();
-        self.claim.give_up(why);
-        let standby = role.wait_for(|role| matches!(role, Role::Standby { .. }));
+        self.claim.give_up(&tenure.lease, why);
+        let given_up = role.wait_for(|role| !role.is_of(&tenure.lease));
         // Otherwise the claim expires.
-        tokio::time::timeout(DRAIN_MAX, standby).await.ok();
+        tokio::time::timeout(DRAIN_MAX, given_up).await.ok();
     }
 
     fn follow(&self) -> Follower {
