@@ -72,21 +72,33 @@ pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, Se
         Ok(read) => read,
         Err(error) => return bound.abandon(ownership, StartEnd::Failed(error)).await,
     };
-    let delivery = Delivery::start(&recovered, &bound, starts, &mut targets, ownership.as_ref()).await?;
-    let control = control(&recovered, &delivery, &bound, targets, ownership.as_ref())?;
+    let delivery = match Delivery::start(&recovered, &bound, starts, &mut targets, ownership.as_ref()).await {
+        Ok(delivery) => delivery,
+        Err(error) => return recovered.abandon(bound, ownership, StartEnd::Failed(error)).await,
+    };
+    let control = match control(&recovered, &delivery, &bound, targets, ownership.as_ref()) {
+        Ok(control) => control,
+        Err(error) => return recovered.abandon(bound, ownership, StartEnd::Failed(error)).await,
+    };
     let tokens = match write_first(&control, launch, &recovered, ownership.as_mut()).await {
         Ok(tokens) => web::Data::new(tokens),
-        Err(end) => {
-            recovered.close(ownership.as_ref()).await;
-            return bound.abandon(ownership, end).await;
-        }
+        Err(end) => return recovered.abandon(bound, ownership, end).await,
     };
     actix_rt::spawn(admin::record_history(control.clone()));
     let reload = Rc::new(reload(launch, &recovered, &delivery, &bound, &control));
     actix_rt::spawn(reload.run(reload_signals, launch.config.clone()));
-    let running = Running::listen(recovered, delivery, control, bound, tokens, ownership.as_ref()).await?;
+    let listening = match Listening::begin(&recovered, &delivery, &control, bound, tokens, ownership.as_ref()).await {
+        Ok(listening) => listening,
+        Err(error) => {
+            recovered.close(ownership.as_ref()).await;
+            if let Some(ownership) = ownership {
+                ownership.leave().await;
+            }
+            return Err(error);
+        }
+    };
     let end = RunEnd::of(ownership).await?;
-    running.stop(end).await
+    Running { recovered, delivery, control, listening }.stop(end).await
 }
 
 /// The addresses are bound, and something answers there.
@@ -161,7 +173,7 @@ impl Bound {
                 return Err(error);
             }
         }
-        // A client may keep its connection, and the node must be able to take the store again.
+        // A request may not end, such as that of `gridhook tail`, and the node must answer other clients.
         tokio::time::timeout(RESPONDER_WAIT, self.responder.end()).await.ok();
         Ok(Served::Ownership)
     }
@@ -278,6 +290,17 @@ impl Recovered {
         let registry = Arc::clone(appended_to.get_or_init(|| Arc::new(registry)));
         let core = Core { config: config.clone(), clock, journal, registry };
         Ok((Self { core, writer, timekeeper, started, token, backups, client, budget: *budget, _scrub: scrub }, starts))
+    }
+
+    /// Ends a start.
+    async fn abandon(
+        self,
+        bound: Bound,
+        ownership: Option<Ownership<'_>>,
+        end: StartEnd,
+    ) -> Result<Served, ServerError> {
+        self.close(ownership.as_ref()).await;
+        bound.abandon(ownership, end).await
     }
 
     /// Ends the journal of a start that is abandoned.
@@ -426,23 +449,20 @@ fn reload(
     }
 }
 
-/// A server that serves.
-struct Running {
-    recovered: Recovered,
-    delivery: Delivery,
-    control: web::Data<Control>,
+/// The server on the bound sockets.
+struct Listening {
     health: web::Data<health::ServerHealth>,
     counters: Vec<Arc<ListenerCounters>>,
     http: ServerHandle,
     serving: JoinHandle<io::Result<()>>,
 }
 
-impl Running {
+impl Listening {
     /// Takes the sockets over from the server that answered meanwhile.
-    async fn listen(
-        recovered: Recovered,
-        delivery: Delivery,
-        control: web::Data<Control>,
+    async fn begin(
+        recovered: &Recovered,
+        delivery: &Delivery,
+        control: &web::Data<Control>,
         bound: Bound,
         tokens: web::Data<LockTokenSealer>,
         ownership: Option<&Ownership<'_>>,
@@ -473,12 +493,23 @@ impl Running {
         startup::start_backups(&recovered.core, &recovered.backups);
         delivery.notifier.ready(&own_url);
         let serving = actix_rt::spawn(server);
-        Ok(Self { recovered, delivery, control, health, counters, http, serving })
+        Ok(Self { health, counters, http, serving })
     }
+}
 
+/// A server that serves.
+struct Running {
+    recovered: Recovered,
+    delivery: Delivery,
+    control: web::Data<Control>,
+    listening: Listening,
+}
+
+impl Running {
     /// Ends what serves, delivers and writes, in this order.
     async fn stop(self, end: RunEnd<'_>) -> Result<Served, ServerError> {
-        let Self { recovered, delivery, control, health, counters, http, serving } = self;
+        let Self { recovered, delivery, control, listening } = self;
+        let Listening { health, counters, http, serving } = listening;
         let Recovered { core, writer, timekeeper, backups, .. } = recovered;
         let Delivery { publisher, stores, arbiters, exporter, notifier, _lifeline, .. } = delivery;
         let ownership = end.ownership();

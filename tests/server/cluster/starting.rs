@@ -1,18 +1,21 @@
 //! Nodes that have claimed the store and do not serve yet, and are asked to give it up or to stop.
 
-use std::{fs, time::Duration};
+use std::{fs, io::Write as _, net::TcpStream, time::Duration};
 
 use gridhook::journal::changelog::record::{Body, Record};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
-    Cluster, LONG, START, STREAM,
+    Cluster, LONG, START, STREAM, TOKEN,
     cuts::{FENCE, start_behind_proxy},
 };
-use crate::support::{
-    nats::has_nats,
-    server::{operator, wait_for},
-    tcp_proxy::{Cut, TcpProxy},
+use crate::{
+    publish::bearer::Signer,
+    support::{
+        nats::{NatsCluster, has_nats},
+        server::{operator, wait_for},
+        tcp_proxy::{Cut, TcpProxy},
+    },
 };
 
 /// A topic that the first node declares.
@@ -22,7 +25,7 @@ const DECLARED: &str = "declared-topic";
 const TOPIC: &str = "/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/topics/declared-topic";
 
 /// Longer than anything that the tests wait for, so that nothing ends only because of it.
-const SHUTDOWN: &str = "10m";
+const FOREVER: &str = "10m";
 
 /// A cluster whose first node has claimed the store, and whose requests that have this mark do not arrive at NATS.
 fn held(mark: &'static str) -> (Cluster, TcpProxy, tempfile::TempDir) {
@@ -31,7 +34,7 @@ fn held(mark: &'static str) -> (Cluster, TcpProxy, tempfile::TempDir) {
     fs::write(&file, format!("[topics.{DECLARED}]\n")).expect("a file");
     let file = file.display().to_string();
     let (cluster, proxy) =
-        start_behind_proxy(&[("SERVER__APPLY", file.as_str()), ("SERVER__SHUTDOWN_TIMEOUT", SHUTDOWN)]);
+        start_behind_proxy(&[("SERVER__APPLY", file.as_str()), ("SERVER__SHUTDOWN_TIMEOUT", FOREVER)]);
     let moved = |to: &str| {
         wait_for("the owner to be asked", LONG, || operator(&cluster.nodes[1], &["cluster", "move", "0", to]).is_ok());
     };
@@ -62,8 +65,12 @@ fn a_node_that_waits_for_its_fence_gives_the_store_up_when_it_is_asked_to() {
     wait_for("the node to be a standby", LONG, || cluster.nodes[0].logs().contains(asked));
     let logs = cluster.nodes[0].logs();
     assert!(!logs.contains("the claimed shard was not taken"), "{logs}");
-    // It takes the store again once it may.
     proxy.cut(Cut::Nothing);
+    first_takes_it_again(&cluster);
+}
+
+/// The first node takes the store again once it may.
+fn first_takes_it_again(cluster: &Cluster) {
     let owner = cluster.owner_but(Some(0));
     for request in [["cluster", "drain", "a", "--end"].as_slice(), &["cluster", "move", "0", "a"]] {
         wait_for("the request", START, || operator(&cluster.nodes[owner], request).is_ok());
@@ -77,11 +84,21 @@ fn a_node_whose_first_write_waits_gives_the_store_up_when_it_is_asked_to() {
         return;
     }
     let (cluster, proxy, _files) = held(DECLARED);
+    // A client whose request waits for an owner, and then does not end.
+    let mut tail = TcpStream::connect(cluster.nodes[0].at()).expect("a connection");
+    let request = format!("GET /tail HTTP/1.1\r\nhost: node\r\nauthorization: Bearer {TOKEN}\r\n\r\n");
+    tail.write_all(request.as_bytes()).expect("a request");
     drain_first(&cluster);
     println!("node {} is the next owner", cluster.owner_but(Some(0)));
     proxy.cut(Cut::Nothing);
     let asked = "asked to give the store up while it started; standby again";
     wait_for("the node to be a standby", LONG, || cluster.nodes[0].logs().contains(asked));
+    wait_for("the node to answer other clients", LONG, || {
+        let answer = cluster.nodes[0].client().ask("GET", "/healthz", &[], b"");
+        answer.is_ok_and(|answer| answer.status == 200)
+    });
+    first_takes_it_again(&cluster);
+    drop(tail);
 }
 
 #[test]
@@ -94,10 +111,45 @@ fn a_node_that_is_stopped_at_its_first_write_releases_the_changelog() {
     proxy.cut(Cut::Nothing);
     assert_eq!(cluster.nodes[0].wait(Duration::from_secs(60)), Some(0));
     println!("node {} is the next owner", cluster.owner_but(Some(0)));
+    assert!(is_released(&cluster));
+}
+
+#[test]
+fn a_node_that_cannot_start_releases_the_changelog_and_leaves() {
+    if !has_nats() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let keys = folder.path().join("keys.json");
+    fs::write(&keys, Signer::new().set().to_string()).expect("a file");
+    let own = |node: &str| {
+        let keys = keys.display().to_string();
+        let settings = vec![("AUTH__ISSUER", "https://issuer/".to_owned()), ("AUTH__JWKS", keys)];
+        settings.into_iter().filter(|_| node == "b").collect()
+    };
+    let mut cluster = Cluster::prepare_on(NatsCluster::start(1, "always"), own);
+    cluster.join_all();
+    // A standby does not need the file.
+    fs::remove_file(&keys).expect("a file");
+    assert!(operator(&cluster.nodes[0], &["cluster", "move", "0", "b"]).is_ok());
+    assert_eq!(cluster.nodes[1].wait(Duration::from_secs(60)), Some(1));
+    let logs = cluster.nodes[1].logs();
+    assert!(logs.contains("this node owns the store") && logs.contains("keys.json cannot be read"), "{logs}");
+    let next = cluster.owner_but(Some(1));
+    assert!(is_released(&cluster));
+    let view = cluster.nodes[next].command("GET", "/cluster/status", &Value::Null).json();
+    let nodes = view["nodes"].as_array().expect("nodes");
+    let failed = nodes.iter().find(|node| node["name"] == "b").expect("its record");
+    assert_eq!(failed["owns"], json!([]), "{view}");
+}
+
+/// Whether the owner before the present one has released the changelog.
+fn is_released(cluster: &Cluster) -> bool {
     let (messages, _) = cluster.nats.0[0].messages(STREAM, 0);
     let records = messages.into_iter().map(|(_, message)| Record::decode(&message.into()).expect("a record").body);
     let records: Vec<Body> = records.collect();
     let is_fence = |record: &Body| matches!(record, Body::Fence { .. });
     let last = records.iter().rposition(is_fence).expect("the fence of the next owner");
-    assert!(matches!(records[last - 1], Body::Release), "{:?}", records[last - 1]);
+    println!("before the fence: {:?}", records[last - 1]);
+    matches!(records[last - 1], Body::Release)
 }
