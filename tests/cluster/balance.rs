@@ -46,7 +46,7 @@ fn counts(text: &str, alive: &[usize], strategy: Strategy) -> [usize; 3] {
 
 #[test]
 fn what_a_node_does_next_follows_from_the_records() {
-    let _rows = shows(&["S004-017", "S004-043"]);
+    let _rows = shows(&["S004-017"]);
     use Strategy::{Balanced, Greedy};
     for (text, alive, greedy, balanced) in [
         // Nobody has anything.
@@ -222,8 +222,8 @@ const STRATEGIES: [Strategy; 2] = [Strategy::Greedy, Strategy::Balanced];
 #[test]
 fn sixteen_shards_over_three_nodes_are_six_five_and_five_through_joins_and_departures() {
     let _rows = shows(&[
-        "S004-007", "S004-008", "S004-009", "S004-019", "S004-031", "S004-015", "S004-018", "S004-020", "S004-035",
-        "S004-036", "S004-045", "S004-058",
+        "S004-007", "S004-008", "S004-009", "S004-019", "S004-031", "S004-018", "S004-020", "S004-035", "S004-036",
+        "S004-045",
     ]);
     let shards = stated("S004-015").as_u64().expect("a number") as usize;
     for strategy in STRATEGIES {

@@ -17,7 +17,6 @@ pub(super) fn intervals() -> LeaseIntervals {
 
 #[test]
 fn the_expiry_is_at_least_three_renewals() {
-    let _rows = shows(&["S004-060"]);
     for (renewal, expiry, is_enough) in
         [(500, 2_000, true), (500, 1_500, true), (500, 1_499, false), (0, 1_000, false), (2_000, 500, false)]
     {

@@ -6,14 +6,18 @@ use std::{collections::BTreeSet, sync::atomic::Ordering, time::Duration};
 use gridhook::cluster::{
     balance::Strategy,
     claim::{ClaimSettings, Claims, OwnershipChange, ShardRole},
-    records::{OwnershipScope, RecordError, ShardPosition, node_key, shard_key},
+    records::{OwnershipRecord, OwnershipScope, RecordError, ShardPosition, node_key, shard_key},
 };
 use proptest::{
     collection::vec, option, prelude::any, prop_assert, prop_assert_eq, proptest, test_runner::TestCaseError,
 };
+use serde_json::json;
 
 use super::{lease::intervals, node};
-use crate::{spec::shows, support::memory_records::MemoryRecords};
+use crate::{
+    spec::{fact, shows},
+    support::memory_records::MemoryRecords,
+};
 
 const SHARDS: usize = 16;
 const NODES: usize = 3;
@@ -271,6 +275,31 @@ fn settle(nodes: &mut [&mut Node], from: Duration, instants: u32) -> Duration {
         now += intervals().renewal();
     }
     now
+}
+
+#[test]
+fn sixteen_shards_have_records_of_partitions_0_to_15_and_the_nodes_share_them_by_these() {
+    let _rows = shows(&["S004-043"]);
+    let records = MemoryRecords::default();
+    let mut nodes = [0, 1].map(|number| Node::new(number, SHARDS, &records));
+    let [one, two] = &mut nodes;
+    let now = settle(&mut [one], Duration::ZERO, 3);
+    let read = || -> Vec<OwnershipRecord> {
+        let shards = records.all().into_iter().filter(|stored| stored.key.starts_with("shard."));
+        shards.map(|stored| serde_json::from_slice(&stored.value).expect("a record")).collect()
+    };
+    let mut partitions: Vec<u32> = read().iter().map(|record| record.partition_id.parse().expect("a number")).collect();
+    partitions.sort_unstable();
+    assert!(partitions.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{partitions:?}");
+    let [first, last] = [partitions[0], partitions[partitions.len() - 1]].map(|number| number.to_string());
+    fact("S004-058", &json!({"first": first, "last": last, "count": partitions.len()}));
+    fact("S004-015", &json!(partitions.len()));
+    // The second node finds all of them taken, and asks for its half.
+    settle(&mut [one, two], now, 20);
+    for number in 0..2 {
+        let owned = read().iter().filter(|record| record.owner_id == Some(node(number))).count();
+        assert_eq!(owned, SHARDS / 2, "node {number}");
+    }
 }
 
 #[test]

@@ -292,6 +292,7 @@ fn what_is_held_is_held_across_a_kill_and_what_is_not_comes_back() {
 
 #[test]
 fn each_event_is_acknowledged_once_by_many_consumers_across_a_kill() {
+    let _rows = crate::spec::shows(&["S004-081"]);
     let events = many(600, 20_000);
     let (mut server, shown) = start(&[], &[("work", 10, 100)]);
     for from in (0..events).step_by(100) {

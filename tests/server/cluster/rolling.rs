@@ -31,7 +31,7 @@ fn is_whole(node: &Server) -> bool {
 
 #[test]
 fn a_rolling_restart_refuses_no_publisher_for_long_and_repeats_nothing() {
-    let _rows = shows(&["S004-046", "S004-032", "S004-033"]);
+    let _rows = shows(&["S004-046", "S004-018", "S004-032", "S004-033"]);
     if !has_nats() {
         return;
     }
