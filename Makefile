@@ -43,6 +43,9 @@ build: ## Build the binary
 # What the binary writes itself, for the package: manual and completions.
 WRITTEN := $(CARGO_TARGET_DIR)/release/packaging
 
+# The package is built for speed: a third of an hour longer, and up to a sixth of the processor time less.
+deb: export CARGO_PROFILE_RELEASE_LTO := thin
+deb: export CARGO_PROFILE_RELEASE_CODEGEN_UNITS := 1
 deb: build ## Make the package of Debian; the last line is its path
 	mkdir -p $(WRITTEN)/completions
 	$(CARGO_TARGET_DIR)/release/gridhook man $(WRITTEN)/man

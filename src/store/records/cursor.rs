@@ -148,6 +148,8 @@ impl RecordLayout for Cursor {
         for _ in 0..reader.varint()? {
             lanes.push(take_lane(reader)?);
         }
+        // Most have one, and a list has room for four after its first.
+        lanes.shrink_to_fit();
         let began = match flags & HAS_BEGUN {
             0 => Seq::default(),
             _ => Seq(reader.varint().filter(|began| *began > 0)?),
