@@ -347,32 +347,14 @@ impl Config {
     /// Loads and validates the settings.
     pub fn load(sources: &SettingSources) -> Result<Self, Error> {
         let mut layers = Layers::merge(sources)?;
-        let RawConfig {
-            server,
-            log,
-            publish,
-            auth,
-            delivery,
-            journal,
-            topic,
-            dead_letter,
-            backup,
-            policy,
-            chaos,
-            telemetry,
-            limits,
-            metrics,
-            clock,
-            system_topic,
-            cluster,
-        } = layers.read()?;
+        let raw: RawConfig = layers.read()?;
 
         // Every check runs, so that one start reports all errors.
         let larger = [
-            (publish.event_bytes > publish.request_bytes, "publish.event_bytes", "publish.request_bytes"),
-            (publish.request_bytes > publish.bytes_in_flight, "publish.request_bytes", "publish.bytes_in_flight"),
+            (raw.publish.event_bytes > raw.publish.request_bytes, "publish.event_bytes", "publish.request_bytes"),
+            (raw.publish.request_bytes > raw.publish.bytes_in_flight, "publish.request_bytes", "publish.bytes_in_flight"),
             (
-                journal.write_buffer_bytes as u64 > journal.max_total_wal_bytes,
+                raw.journal.write_buffer_bytes as u64 > raw.journal.max_total_wal_bytes,
                 "journal.write_buffer_bytes",
                 "journal.max_total_wal_bytes",
             ),
@@ -381,14 +363,14 @@ impl Config {
             layers.refuse_larger(small, large);
         }
 
-        let auth = auth.resolve(&mut layers);
-        match (&server.tls_certificate, &server.tls_key) {
+        let auth = raw.auth.resolve(&mut layers);
+        match (&raw.server.tls_certificate, &raw.server.tls_key) {
             (Some(_), None) => layers.refuse(&["server.tls_key", "server.tls_certificate"], TLS_PAIR),
             (None, Some(_)) => layers.refuse(&["server.tls_certificate", "server.tls_key"], TLS_PAIR),
             (Some(_), Some(_)) | (None, None) => {}
         }
 
-        let (editions, errors) = Editions::read_all(policy.editions_dir.as_deref(), delivery.suspend_after_failures);
+        let (editions, errors) = Editions::read_all(raw.policy.editions_dir.as_deref(), raw.delivery.suspend_after_failures);
         let all_are_known = errors.is_empty() && !layers.is_replaced("policy.editions_dir");
         for error in errors {
             match error {
@@ -400,33 +382,33 @@ impl Config {
             }
         }
         // An edition that could not be read may be the configured one.
-        if all_are_known && editions.get(&policy.edition).is_none() {
+        if all_are_known && editions.get(&raw.policy.edition).is_none() {
             let names: Vec<_> = editions.names().collect();
             layers.refuse(&["policy.edition"], format!("one of {}", names.join(", ")));
         }
-        let dead_letter = dead_letter.resolve(&server.data_dir, &mut layers);
-        let backup = backup.resolve(&mut layers);
-        let delivery = delivery.resolve(&server, &mut layers);
-        let cluster = cluster.resolve(&server, &mut layers);
-        let policy = Policy { edition: policy.edition, editions };
+        let dead_letter = raw.dead_letter.resolve(&raw.server.data_dir, &mut layers);
+        let backup = raw.backup.resolve(&mut layers);
+        let delivery = raw.delivery.resolve(&raw.server, &mut layers);
+        let cluster = raw.cluster.resolve(&raw.server, &mut layers);
+        let policy = Policy { edition: raw.policy.edition, editions };
         layers.finish(Self {
-            server,
-            log,
-            publish,
             auth,
             delivery,
-            journal,
-            topic,
             dead_letter,
             backup,
             policy,
-            chaos,
-            telemetry,
-            limits,
-            metrics,
-            clock,
-            system_topic,
             cluster,
+            server: raw.server,
+            log: raw.log,
+            publish: raw.publish,
+            journal: raw.journal,
+            topic: raw.topic,
+            chaos: raw.chaos,
+            telemetry: raw.telemetry,
+            limits: raw.limits,
+            metrics: raw.metrics,
+            clock: raw.clock,
+            system_topic: raw.system_topic,
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use actix_web::{
-    HttpRequest, HttpResponse,
+    HttpRequest, HttpResponse, Route,
     http::{Method, header::CONTENT_TYPE},
     web,
 };
@@ -46,13 +46,14 @@ pub fn configure(config: &mut web::ServiceConfig) {
         let spelled = if spelled[0] == spelled[1] { &spelled[..1] } else { &spelled[..] };
         for path in spelled.iter().flat_map(|operation| operation_paths(operation)) {
             let resource = web::resource(pattern(&path)).default_service(web::to(method_not_allowed));
-            config.service(match operation {
-                "receive" => resource.route(web::method(METHOD).to(receive)),
-                "acknowledge" => resource.route(web::method(METHOD).to(acknowledge)),
-                "release" => resource.route(web::method(METHOD).to(release)),
-                "reject" => resource.route(web::method(METHOD).to(reject)),
-                _ => resource.route(web::method(METHOD).to(renew)),
-            });
+            let route = web::method(METHOD);
+            config.service(resource.route(match operation {
+                "receive" => route.to(receive),
+                "acknowledge" => settles(route, |_| Ok(LeaseAction::Acknowledge)),
+                "release" => settles(route, |query| query.delay().map(LeaseAction::Release)),
+                "reject" => settles(route, |_| Ok(LeaseAction::Reject)),
+                _ => settles(route, |_| Ok(LeaseAction::Renew)),
+            }));
         }
     }
 }
@@ -130,40 +131,17 @@ async fn received_by(
     Ok(received(&events.into_iter().map(sealed).collect::<Vec<_>>()))
 }
 
-async fn acknowledge(
-    publisher: web::Data<Publisher>,
-    tokens: web::Data<LockTokenSealer>,
-    request: HttpRequest,
-    body: web::Payload,
-) -> HttpResponse {
-    settle(&publisher, &tokens, &request, body, |_| Ok(LeaseAction::Acknowledge)).await
-}
+/// What an operation does to the leases that it names.
+type ActionOf = fn(&ReceiveQuery<'_>) -> Result<LeaseAction, String>;
 
-async fn release(
-    publisher: web::Data<Publisher>,
-    tokens: web::Data<LockTokenSealer>,
-    request: HttpRequest,
-    body: web::Payload,
-) -> HttpResponse {
-    settle(&publisher, &tokens, &request, body, |query| query.delay().map(LeaseAction::Release)).await
-}
-
-async fn reject(
-    publisher: web::Data<Publisher>,
-    tokens: web::Data<LockTokenSealer>,
-    request: HttpRequest,
-    body: web::Payload,
-) -> HttpResponse {
-    settle(&publisher, &tokens, &request, body, |_| Ok(LeaseAction::Reject)).await
-}
-
-async fn renew(
-    publisher: web::Data<Publisher>,
-    tokens: web::Data<LockTokenSealer>,
-    request: HttpRequest,
-    body: web::Payload,
-) -> HttpResponse {
-    settle(&publisher, &tokens, &request, body, |_| Ok(LeaseAction::Renew)).await
+/// The route of an operation on leases.
+fn settles(route: Route, action: ActionOf) -> Route {
+    route.to(
+        move |publisher: web::Data<Publisher>,
+              tokens: web::Data<LockTokenSealer>,
+              request: HttpRequest,
+              body: web::Payload| async move { settle(&publisher, &tokens, &request, body, action).await },
+    )
 }
 
 async fn settle(
@@ -171,15 +149,15 @@ async fn settle(
     tokens: &LockTokenSealer,
     request: &HttpRequest,
     mut body: web::Payload,
-    verb: impl Fn(&ReceiveQuery<'_>) -> Result<LeaseAction, String>,
+    action: ActionOf,
 ) -> HttpResponse {
     let settled = async {
         let PullRequest { topic, shared, .. } = PullRequest::of(publisher, request).await?;
         let query = ReceiveQuery::new(request.query_string());
-        let verb = verb(&query).map_err(|why| Refusal::Parameter { why })?;
+        let action = action(&query).map_err(|why| Refusal::Parameter { why })?;
         let body = publisher.read(request, &topic, &mut body, BODY_BYTES).await?;
         let given = LockTokensBody::read(&body).map_err(|why| Refusal::Parameter { why })?;
-        let settled = settle_all(&topic, &shared, tokens, verb, given).await;
+        let settled = settle_all(&topic, &shared, tokens, action, given).await;
         Ok(if query.is_of_2023() { settled.as_in_2023() } else { settled })
     };
     match settled.await {

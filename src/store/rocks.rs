@@ -41,7 +41,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use rocksdb::{ColumnFamily, DB, ErrorKind, WriteBatch, WriteOptions, checkpoint::Checkpoint};
+use rocksdb::{ColumnFamily, DB, ErrorKind, ReadOptions, WriteBatch, WriteOptions, checkpoint::Checkpoint};
 
 pub(crate) use self::folder::FolderLock;
 use self::{floors::PartitionFloors, folder::DataFolder, trim::Trimmer};
@@ -376,7 +376,7 @@ impl Store for RocksStore {
     }
 
     fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        read::scan(&self.db, self.family(family), from, upper, visit)
+        read::scan(&self.db, self.family(family), ReadOptions::default(), from, upper, visit)
     }
 
     fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
@@ -384,7 +384,9 @@ impl Store for RocksStore {
     }
 
     fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        read::scan_apart(&self.db, self.family(family), from, upper, visit)
+        let mut options = ReadOptions::default();
+        options.fill_cache(false);
+        read::scan(&self.db, self.family(family), options, from, upper, visit)
     }
 
     fn set_compaction_paused(&self, family: Family, on: bool) {

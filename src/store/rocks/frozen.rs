@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use rocksdb::{Cache, ColumnFamily, ColumnFamilyDescriptor, DB};
+use rocksdb::{Cache, ColumnFamily, ColumnFamilyDescriptor, DB, ReadOptions};
 
 use super::{
     OpenError, RocksOptions,
@@ -105,7 +105,8 @@ impl Store for ReadOnlyStore {
     }
 
     fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        self.family(family).map_or(Ok(()), |family| read::scan(&self.db, family, from, upper, visit))
+        let scan = |family| read::scan(&self.db, family, ReadOptions::default(), from, upper, visit);
+        self.family(family).map_or(Ok(()), scan)
     }
 
     fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {

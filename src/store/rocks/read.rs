@@ -13,30 +13,8 @@ pub(super) fn get(db: &DB, family: &ColumnFamily, key: &[u8]) -> Result<Option<B
     Ok(found.map(|value| Bytes::copy_from_slice(&value)))
 }
 
+/// Visits the records from `from` to below `upper`.
 pub(super) fn scan(
-    db: &DB,
-    family: &ColumnFamily,
-    from: &[u8],
-    upper: &[u8],
-    visit: &mut Visit<'_>,
-) -> Result<(), StoreError> {
-    scan_with(db, family, ReadOptions::default(), from, upper, visit)
-}
-
-/// Like [`scan`], without filling the block cache.
-pub(super) fn scan_apart(
-    db: &DB,
-    family: &ColumnFamily,
-    from: &[u8],
-    upper: &[u8],
-    visit: &mut Visit<'_>,
-) -> Result<(), StoreError> {
-    let mut options = ReadOptions::default();
-    options.fill_cache(false);
-    scan_with(db, family, options, from, upper, visit)
-}
-
-fn scan_with(
     db: &DB,
     family: &ColumnFamily,
     mut options: ReadOptions,
