@@ -352,7 +352,11 @@ impl Config {
         // Every check runs, so that one start reports all errors.
         let larger = [
             (raw.publish.event_bytes > raw.publish.request_bytes, "publish.event_bytes", "publish.request_bytes"),
-            (raw.publish.request_bytes > raw.publish.bytes_in_flight, "publish.request_bytes", "publish.bytes_in_flight"),
+            (
+                raw.publish.request_bytes > raw.publish.bytes_in_flight,
+                "publish.request_bytes",
+                "publish.bytes_in_flight",
+            ),
             (
                 raw.journal.write_buffer_bytes as u64 > raw.journal.max_total_wal_bytes,
                 "journal.write_buffer_bytes",
@@ -370,7 +374,8 @@ impl Config {
             (Some(_), Some(_)) | (None, None) => {}
         }
 
-        let (editions, errors) = Editions::read_all(raw.policy.editions_dir.as_deref(), raw.delivery.suspend_after_failures);
+        let (editions, errors) =
+            Editions::read_all(raw.policy.editions_dir.as_deref(), raw.delivery.suspend_after_failures);
         let all_are_known = errors.is_empty() && !layers.is_replaced("policy.editions_dir");
         for error in errors {
             match error {
