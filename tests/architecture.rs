@@ -386,7 +386,7 @@ const PRINTERS: [(&str, &str); 5] = [
 ];
 
 #[test]
-fn what_a_command_prints_goes_through_the_function_that_escapes_it() {
+fn output_of_commands_goes_through_the_function_that_escapes_it() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
     sources(&root, &mut files);

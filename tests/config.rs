@@ -385,7 +385,7 @@ fn a_wrong_unit_or_kind_is_told_with_what_is_allowed() {
 }
 
 #[test]
-fn what_is_no_toml_is_told_with_its_place() {
+fn a_syntax_error_is_reported_with_its_place() {
     refuses(
         "[server]\nlisten = 127.0.0.1:8080\n",
         &[],

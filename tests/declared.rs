@@ -81,7 +81,7 @@ fn a_file_names_its_own_place() {
 }
 
 #[test]
-fn what_is_not_understood_is_told_with_what_is_allowed() {
+fn an_unknown_or_wrong_value_is_reported_with_the_allowed_ones() {
     check_toml(
         "[queues.a]",
         expect!["unknown key queues; allowed are topics, domains, namespaces, subscription and resourceGroup"],
@@ -154,7 +154,7 @@ fn a_template_hangs_subscriptions_on_their_topics_in_several_ways() {
 }
 
 #[test]
-fn what_a_template_says_that_is_not_known_is_refused_by_name() {
+fn unknown_parts_of_a_template_are_refused_by_name() {
     let check = |resource: &str, expected: Expect| check_template(resource, &[("secret", "x")], expected);
     let named = |name: &str| format!(r#"{{"type": "Microsoft.EventGrid/topics", "name": "{name}"}}"#);
     check_template(

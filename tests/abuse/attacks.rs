@@ -192,7 +192,7 @@ fn every_attack_gets_its_answer_and_nobody_else_notices() {
 }
 
 #[test]
-fn what_stands_in_events_and_settings_cannot_break_a_header() {
+fn text_of_events_and_settings_cannot_break_a_header() {
     let (server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("clouds", "CloudEventSchemaV1_0");
     let property = |value: &str| {

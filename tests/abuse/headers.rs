@@ -41,7 +41,7 @@ fn status(server: &Server, method: &str, path: &str, lines: &str, body: &[u8]) -
 }
 
 #[test]
-fn what_is_no_host_is_refused_on_every_route_and_forged_headers_change_nothing() {
+fn an_invalid_host_is_refused_on_every_route_and_forged_headers_change_nothing() {
     let server = Server::start(&[]);
     let key = server.topic("orders", "EventGridSchema");
     let shown = format!("aeg-sas-key: {key}\r\n");

@@ -251,9 +251,10 @@ fn start(kind: &Kind, authority: &Authority) -> (Endpoint, SubscriptionSpec) {
 /// How the attempts of the event at this subscription ended, first to last.
 fn outcomes(server: &Server, id: &str, name: &str) -> Vec<String> {
     let response = server.command("GET", &format!("{TOPIC}/trace?id={id}"), &Value::Null).json();
-    let stories = response["events"][0]["subscriptions"].as_array().unwrap_or_else(|| panic!("{response}"));
-    let story = stories.iter().find(|story| story["subscription"] == name).unwrap_or_else(|| panic!("{response}"));
-    let lines = story["lines"].as_array().expect("a list");
+    let histories = response["events"][0]["subscriptions"].as_array().unwrap_or_else(|| panic!("{response}"));
+    let history =
+        histories.iter().find(|history| history["subscription"] == name).unwrap_or_else(|| panic!("{response}"));
+    let lines = history["lines"].as_array().expect("a list");
     let attempts = lines.iter().filter(|line| line.get("attempt").is_some());
     attempts.map(|line| line["outcome"].as_str().unwrap_or_default().to_owned()).collect()
 }

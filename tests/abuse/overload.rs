@@ -298,7 +298,7 @@ fn without_that_bound_they_hold_what_they_like_and_that_is_noticed() {
 }
 
 #[test]
-fn who_announces_much_and_sends_little_takes_nobodys_room() {
+fn a_large_declared_length_reserves_no_memory_of_others() {
     let bounds =
         [("PUBLISH__BYTES_IN_FLIGHT", "2 MiB"), ("PUBLISH__REQUEST_BYTES", "1 MiB"), ("PUBLISH__EVENT_BYTES", "1 MiB")];
     let server = Server::start(&bounds);

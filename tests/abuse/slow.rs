@@ -51,7 +51,7 @@ fn part(server: &Server, key: &str, most: Duration) -> Vec<(&'static str, Ended)
 }
 
 #[test]
-fn who_is_slow_loses_his_place_and_others_go_on() {
+fn a_slow_client_loses_its_connection_and_others_go_on() {
     let waits = [
         ("LIMITS__HEAD_TIMEOUT", "2s"),
         ("LIMITS__IDLE_TIMEOUT", "2s"),

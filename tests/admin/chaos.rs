@@ -12,7 +12,7 @@ async fn on(control: &ControlFixture) -> Vec<String> {
 }
 
 #[actix_web::test]
-async fn what_goes_on_is_told_and_ends_when_it_is_asked_for() {
+async fn a_running_experiment_is_listed_and_ends_on_request() {
     let control = ControlFixture::new(ChaosMode::Enabled).with_subscription().await;
     for (path, body) in [
         ("stall", json!({"actor": "journal", "duration": "30s"})),
@@ -40,7 +40,7 @@ async fn what_goes_on_is_told_and_ends_when_it_is_asked_for() {
 }
 
 #[actix_web::test]
-async fn what_goes_on_ends_by_itself() {
+async fn a_running_experiment_ends_by_itself() {
     let control = ControlFixture::new(ChaosMode::Enabled);
     let answer = control.call("POST", "/chaos/clock", json!({"step": "1h", "duration": "20ms"})).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
@@ -54,7 +54,7 @@ async fn what_goes_on_ends_by_itself() {
 }
 
 #[actix_web::test]
-async fn what_is_not_allowed_is_refused_with_what_is() {
+async fn an_invalid_experiment_is_refused_with_what_is_allowed() {
     let control = ControlFixture::new(ChaosMode::Enabled).with_subscription().await;
     for (path, body, reported) in [
         ("kill", json!({"actor": "subscription", "topic": "orders", "by": "stop"}), "subscription is missing"),

@@ -157,7 +157,7 @@ async fn statuses_are_those_that_every_client_accepts() {
 }
 
 #[actix_web::test]
-async fn what_a_domain_asks_of_its_publishers_is_set_and_told_as_of_a_topic() {
+async fn a_domain_has_the_settings_for_publishers_that_a_topic_has() {
     let mapping = json!({"inputSchemaMappingType": "Json", "properties": {"topic": {"sourceField": "shop"},
         "eventType": {"defaultValue": "Sold"}}});
     let custom = json!({"inputSchema": "CustomEventSchema", "inputSchemaMapping": mapping});

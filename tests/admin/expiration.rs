@@ -102,7 +102,7 @@ async fn a_time_that_was_moved_or_taken_away_is_not_kept_to() {
 }
 
 #[actix_web::test]
-async fn who_watches_deletes_by_the_clock() {
+async fn the_watch_of_expirations_follows_the_clock() {
     let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     let watch = actix_web::rt::spawn(expiry::run(control.registry.clone(), control.clock.clone()));
     control.hand.advance(MINUTE / 2);

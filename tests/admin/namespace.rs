@@ -103,7 +103,7 @@ async fn a_topic_of_a_namespace_is_told_below_it() {
 }
 
 #[actix_web::test]
-async fn what_is_not_allowed_is_said_with_what_is() {
+async fn a_refused_value_is_reported_with_the_allowed_ones() {
     let control = control().await;
     for (path, body, target, allowed) in [
         ("ab", json!({}), "the namespace's name", "3 to 50 letters"),

@@ -59,7 +59,7 @@ fn refused(answer: &Answer, target: &str, says: &str) {
 }
 
 #[actix_web::test]
-async fn what_is_pushed_is_told_as_it_was_set_without_what_is_secret() {
+async fn a_push_subscription_is_returned_as_it_was_put_without_its_secrets() {
     let control = control().await;
     let mut body = push(&json!({
         "maxDeliveryCount": 3, "eventTimeToLive": "P1DT30M",
@@ -173,7 +173,7 @@ async fn an_event_lives_no_longer_than_its_topic_keeps_it() {
 }
 
 #[actix_web::test]
-async fn what_is_pulled_has_a_lock_and_stays_pulled() {
+async fn a_pull_subscription_has_a_lock_duration_and_keeps_its_delivery_mode() {
     let control = control().await;
     let answer = control.call("PUT", &place("pulled"), queue(&json!({}))).await;
     assert_eq!(answer.status, 201, "{}", answer.text);
@@ -221,7 +221,7 @@ fn push_with(identified: &Value) -> Value {
 }
 
 #[actix_web::test]
-async fn what_a_put_would_change_is_told_and_not_done() {
+async fn a_put_with_what_if_reports_its_changes_and_makes_none() {
     let control = control().await;
     let namespace = format!("{RG}/namespaces/plant");
     for (path, body, exists, at) in [

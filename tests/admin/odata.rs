@@ -27,7 +27,7 @@ fn a_filter_asks_for_names() {
 }
 
 #[test]
-fn what_is_no_filter_is_refused_with_what_is_allowed() {
+fn an_invalid_filter_is_refused_with_what_is_allowed() {
     let deep = format!("{}name eq 'a'{}", "(".repeat(40), ")".repeat(40));
     let filters = [
         "",

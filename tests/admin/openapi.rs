@@ -100,7 +100,7 @@ fn the_description_has_the_paths_that_operators_know() {
 }
 
 #[actix_web::test]
-async fn what_is_described_is_answered_and_what_is_not_is_refused_with_what_is() {
+async fn described_operations_are_answered_and_others_are_refused_with_the_allowed_ones() {
     let control = ControlFixture::new(ChaosMode::Enabled);
     let document = document(ChaosMode::Enabled);
     let reported = operations(&document);
@@ -318,7 +318,7 @@ fn numbers_in_bodies_are_described_with_their_ranges_and_defaults() {
 }
 
 #[test]
-fn what_several_operations_have_stands_in_the_description_once() {
+fn parts_that_operations_share_are_described_once() {
     let document = document(ChaosMode::Enabled);
     let (size, operations) = (document.to_string().len(), operations(&document).len());
     assert!(size < 1_750 * operations, "{size} bytes for {operations} operations");

@@ -136,7 +136,7 @@ fn every_key_finds_its_place_in_the_record() {
 }
 
 #[test]
-fn what_is_told_has_no_query() {
+fn a_returned_endpoint_has_no_query() {
     let record = take(Schema::EventGrid, &full()).expect("it is taken");
     let reported = pretty(&SubscriptionView::new(&record, &topic_record(Schema::EventGrid), PathForm::Nested));
     assert!(!reported.contains("secret"), "{reported}");
@@ -195,7 +195,7 @@ fn what_is_told_has_no_query() {
 }
 
 #[test]
-fn what_is_told_can_be_put_once_the_address_is_added() {
+fn a_returned_subscription_can_be_put_once_the_address_is_added() {
     let topic = topic_record(Schema::EventGrid);
     let record = take(Schema::EventGrid, &full()).expect("it is taken");
     let mut reported =

@@ -74,7 +74,7 @@ async fn cloud_events_are_tried_as_well() {
 }
 
 #[actix_web::test]
-async fn what_cannot_be_tried_is_refused() {
+async fn a_filter_that_cannot_be_tested_is_refused() {
     let control = control("EventGridSchema").await;
     let bodies = [
         json!("x"),

@@ -56,7 +56,7 @@ fn an_empty_body_makes_a_topic_with_every_default() {
 }
 
 #[test]
-fn what_is_put_is_told_and_what_is_told_can_be_put() {
+fn a_topic_is_returned_as_it_was_put_and_can_be_put_again() {
     let body = json!({"location": "westeurope", "tags": {"team": "a"}, "sku": {"name": "Basic"}, "kind": "Azure",
         "properties": {"inputSchema": "CloudEventSchemaV1_0", "disableLocalAuth": false, "inboundIpRules": [],
             "inputSchemaMapping": null, "publicNetworkAccess": "Enabled", "edition": "short"}});
@@ -122,7 +122,7 @@ fn a_patch_merges() {
 }
 
 #[test]
-fn what_is_asked_of_publishers_is_told_again_and_can_be_put() {
+fn settings_for_publishers_are_returned_and_can_be_put_again() {
     let body = json!({"properties": {
         "inputSchema": "CustomEventSchema",
         "inputSchemaMapping": {"inputSchemaMappingType": "Json", "properties": {

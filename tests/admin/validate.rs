@@ -127,7 +127,7 @@ async fn a_full_disk_neither_makes_nor_forgets_a_word() {
 }
 
 #[actix_web::test]
-async fn what_awaits_goes_with_its_deletion_and_with_its_topic() {
+async fn a_subscription_that_awaits_validation_is_deleted_with_its_topic() {
     let (control, _hand) = control().await;
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     for deleted in [path(), format!("{RG}/topics/orders")] {
@@ -189,7 +189,7 @@ async fn endpoints_of_a_domain_and_of_its_topics_agree_first_each_for_itself() {
 }
 
 #[actix_web::test]
-async fn what_expires_is_told_and_what_awaits_expires_too() {
+async fn an_expiration_time_is_returned_and_a_subscription_that_awaits_validation_expires() {
     let (control, _hand) = control().await;
     assert_eq!(control.call("PUT", &format!("{RG}/domains/shop"), json!({})).await.status, 201);
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);

@@ -45,7 +45,7 @@ fn counts(text: &str, alive: &[usize], strategy: Strategy) -> [usize; 3] {
 }
 
 #[test]
-fn what_a_node_does_next_follows_from_the_records() {
+fn the_next_step_of_a_node_follows_from_the_records() {
     let _rows = shows(&["S004-017"]);
     use Strategy::{Balanced, Greedy};
     for (text, alive, greedy, balanced) in [
@@ -125,7 +125,7 @@ fn a_node_that_leaves_gives_everything_up_and_takes_nothing() {
 }
 
 #[test]
-fn what_a_node_that_leaves_still_has_is_its_own_and_nothing_else_is_kept_for_it() {
+fn a_leaving_node_keeps_what_it_has_not_given_up_and_gets_nothing_else() {
     for (text, expected) in [
         // It counts for no share, and what it has not given up is nobody's yet.
         ("0 1 1 .", vec![BalanceStep::Claim(3)]),

@@ -173,7 +173,7 @@ fn a_node_that_is_asked_for_a_shard_before_it_was_seen_to_own_it_has_a_lease_to_
 }
 
 #[test]
-fn what_is_given_up_too_late_is_no_newer_claim_of_the_same_node() {
+fn a_claim_that_is_given_up_late_ends_no_newer_claim_of_the_same_node() {
     block_on(async {
         let records = MemoryRecords::default();
         let mut one = start(0, records.for_other(), long_leases());

@@ -44,7 +44,7 @@ const BUGS: [Bug; 4] = [Bug::ForgetTheName, Bug::ForgetToRemove, Bug::ForgetToCo
 struct Forgetful {
     memory: MemoryStore,
     bug: Bug,
-    deeds: Arc<AtomicU32>,
+    injected: Arc<AtomicU32>,
 }
 
 impl Forgetful {
@@ -102,22 +102,22 @@ impl layer::StoreLayer for Forgetful {
 
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         let Some(changed) = self.changed(batch) else { return self.memory.write(batch) };
-        self.deeds.fetch_add(1, Ordering::SeqCst);
+        self.injected.fetch_add(1, Ordering::SeqCst);
         self.memory.write(&changed)
     }
 }
 
 /// The write at which a kill reveals the bug, and the failure count.
 fn hunt(bug: Bug) -> Result<(u64, u32), u32> {
-    let deeds = Arc::new(AtomicU32::new(0));
+    let injected = Arc::new(AtomicU32::new(0));
     for write in 0..WRITES {
-        let through = |memory| Forgetful { memory, bug, deeds: Arc::clone(&deeds) };
+        let through = |memory| Forgetful { memory, bug, injected: Arc::clone(&injected) };
         let kill = Kill { write, kept: 0, more_meanwhile: 0 };
         if catch_unwind(AssertUnwindSafe(|| run(survive(kill, through)))).is_err() {
-            return Ok((write, deeds.load(Ordering::SeqCst)));
+            return Ok((write, injected.load(Ordering::SeqCst)));
         }
     }
-    Err(deeds.load(Ordering::SeqCst))
+    Err(injected.load(Ordering::SeqCst))
 }
 
 #[test]
@@ -125,11 +125,11 @@ fn the_kills_notice_every_seeded_bug() {
     let mut caught = 0;
     for bug in BUGS {
         match hunt(bug) {
-            Ok((write, deeds)) => {
-                println!("{bug:?}: caught by the kill at write {write}, deed {deeds}");
-                caught += usize::from(deeds > 0);
+            Ok((write, injected)) => {
+                println!("{bug:?}: caught by the kill at write {write}, injection {injected}");
+                caught += usize::from(injected > 0);
             }
-            Err(deeds) => println!("{bug:?}: NOT caught, {deeds} deeds"),
+            Err(injected) => println!("{bug:?}: NOT caught, {injected} injections"),
         }
     }
     println!("caught {caught} of {}", BUGS.len());

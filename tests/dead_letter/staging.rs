@@ -62,7 +62,7 @@ fn the_earliest_of_several_due_times_counts() {
 }
 
 #[test]
-fn what_is_enqueued_during_a_turn_causes_another() {
+fn a_message_enqueued_during_a_turn_causes_another() {
     let mut staging = staging(&[(1, 0)]);
     assert_eq!(take(&mut staging, 0), [1]);
     staging.enqueue(waiting(1, 250));

@@ -21,12 +21,12 @@ fn totals() -> impl Strategy<Value = DeadLetterTotals> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(totals in totals()) {
+    fn written_totals_are_read_back(totals in totals()) {
         prop_assert_eq!(DeadLetterTotals::decode(&totals.encode()), Ok(totals));
     }
 
     #[test]
-    fn what_is_cut_or_longer_is_damaged(totals in totals()) {
+    fn truncated_and_longer_records_are_damaged(totals in totals()) {
         let bytes = totals.encode();
         for cut in 0..bytes.len() {
             prop_assert_eq!(DeadLetterTotals::decode(&bytes[..cut]), Err(DamagedTotals));

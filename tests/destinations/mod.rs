@@ -1,4 +1,4 @@
-//! Destinations other than webhooks, each against the real service: one story for all of them ([`conform`]), and what is
+//! Destinations other than webhooks, each against the real service: one test for all of them ([`conform`]), and what is
 //! particular to a kind in its own file.
 
 mod amqp;

@@ -55,7 +55,7 @@ fn pull(server: &Server, key: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_is_delivered_to_a_topic_of_a_namespace_is_pulled_from_it() {
+fn events_delivered_to_a_namespace_topic_are_pulled_from_it() {
     let (mut server, key, pull_key) = start();
     server.subscribe("orders", "forward", &spec("heat", "CloudEventSchemaV1_0"));
     let pause = Duration::from_millis(25);

@@ -94,7 +94,7 @@ fn a_resource_is_asked_again_no_earlier_than_the_edition_says() {
 }
 
 #[test]
-fn what_a_service_says_is_the_outcome_and_decides_how_long_the_probation_is() {
+fn the_answer_of_a_service_decides_the_outcome_and_the_probation() {
     let bus = || spec("ServiceBusQueue", "service/queues/orders");
     for (row, probation, destination, status, body, outcome) in [
         (

@@ -184,7 +184,7 @@ fn a_backup_whose_files_are_cut_together_with_what_it_says_of_them_is_refused_by
 }
 
 #[test]
-fn what_is_no_backup_or_not_finished_or_newer_is_refused() {
+fn a_folder_that_is_no_backup_or_unfinished_or_newer_is_refused() {
     let queue = Fixture::new();
     queue.fill(0, 5);
     let error = queue.restore("data", "back").expect_err("a data folder is no backup").to_string();
@@ -244,7 +244,7 @@ fn nothing_that_is_there_is_written_over() {
 }
 
 #[test]
-fn what_is_called_off_leaves_nothing_and_the_next_one_may_begin() {
+fn a_cancelled_backup_leaves_nothing_and_the_next_one_may_begin() {
     let queue = Fixture::new();
     queue.fill(0, 600);
     let folder = queue.path("backup");
@@ -270,7 +270,7 @@ fn what_is_called_off_leaves_nothing_and_the_next_one_may_begin() {
 }
 
 #[test]
-fn what_a_killed_check_left_is_gone_after_the_next_start() {
+fn files_of_a_killed_check_are_gone_after_the_next_start() {
     let queue = Fixture::new();
     queue.fill(0, 5);
     queue.store.freeze(&queue.path("data/rocksdb.frozen")).expect("frozen");

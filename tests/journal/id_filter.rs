@@ -103,7 +103,7 @@ fn ids_of(store: &MemoryStore) -> Vec<u64> {
 
 proptest! {
     #[test]
-    fn what_was_put_in_is_never_missed(ids in prop::collection::hash_set(".{0,40}", 1..400)) {
+    fn an_id_that_was_added_is_never_missed(ids in prop::collection::hash_set(".{0,40}", 1..400)) {
         let mut filter = IdFilter::default();
         ids.iter().for_each(|id| filter.insert(id));
         let filter = IdFilter::decode(&filter.encode()).expect("as it was written");

@@ -20,7 +20,7 @@ fn found(store: &MemoryStore) -> Vec<String> {
 }
 
 #[test]
-fn what_was_acknowledged_survives_a_crash() {
+fn acknowledged_writes_survive_a_crash() {
     let store = MemoryStore::new();
     put(&store, Family::Meta, b"a".to_vec(), &b""[..]);
     assert_eq!(found(&store.crash(0)), ["a"]);

@@ -407,7 +407,7 @@ fn a_piece_that_cannot_be_read_is_written_again() {
 }
 
 #[test]
-fn what_can_be_read_of_a_damaged_backup_is_copied_next_to_the_data_folder() {
+fn the_readable_part_of_a_damaged_backup_is_copied_next_to_the_data_folder() {
     let fixture = Fixture::new();
     fixture.fill(0, 20);
     let destination = fixture.destination(ALL, None);

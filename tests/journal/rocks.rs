@@ -68,7 +68,7 @@ fn a_store_that_is_closed_and_opened_again_has_everything() {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_a_kill_at_any_moment() {
+fn acknowledged_writes_are_there_after_a_kill_at_any_moment() {
     let _rows = crate::spec::shows(&["S000-001", "S002-001", "S003-001"]);
     let (folder, store_before) = (folder(), 40);
     let store = open(folder.path());
@@ -189,7 +189,7 @@ fn a_log_that_was_cut_below_the_watermark_is_refused_with_the_gap() {
 }
 
 #[test]
-fn what_was_written_unsynced_may_be_missing_until_the_watermark_is_stored() {
+fn unsynced_writes_may_be_missing_until_the_watermark_is_stored() {
     let folder = folder();
     let store = open(folder.path());
     let unsynced = |job: u32| {

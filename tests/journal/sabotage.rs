@@ -50,10 +50,10 @@ enum Lie {
 
 /// The fault, and the check that must detect it.
 const LIES: [(Lie, Promise); 8] = [
-    (Lie::AcknowledgeBeforeTheWrite, what_was_acknowledged_survives_a_kill),
-    (Lie::ForgetAFamily, what_was_acknowledged_survives_a_kill),
+    (Lie::AcknowledgeBeforeTheWrite, acknowledged_writes_survive_a_kill),
+    (Lie::ForgetAFamily, acknowledged_writes_survive_a_kill),
     (Lie::NeverNote, a_log_that_was_cut_is_refused),
-    (Lie::NoteTooEarly, what_was_acknowledged_survives_a_kill),
+    (Lie::NoteTooEarly, acknowledged_writes_survive_a_kill),
     (Lie::SayThatAFullDiskHasWritten, a_full_disk_loses_nothing_and_heals),
     (Lie::CallAFullDiskAFailure, a_full_disk_loses_nothing_and_heals),
     (Lie::TryAFailedSyncAgain, nothing_is_written_behind_a_failed_sync),
@@ -162,7 +162,7 @@ fn copy_of_fifty_writes(lie: Option<Lie>) -> tempfile::TempDir {
     killed
 }
 
-fn what_was_acknowledged_survives_a_kill(lie: Option<Lie>) -> bool {
+fn acknowledged_writes_survive_a_kill(lie: Option<Lie>) -> bool {
     let killed = copy_of_fifty_writes(lie);
     assert_eq!(written(&open(killed.path())), 50);
     true

@@ -110,7 +110,7 @@ fn read(journal: &Journal, partition: u32, slice: usize) -> (Vec<u64>, Vec<(u64,
 }
 
 #[test]
-fn what_is_in_no_damaged_block_is_read_and_what_is_missing_is_noted_to_the_event() {
+fn events_in_intact_blocks_are_read_and_each_missing_event_is_noted() {
     let (folder, chunks) = filled();
     let mut random = fastrand::Rng::with_seed(11);
     let (mut refused, mut damaged) = (0, 0);

@@ -233,7 +233,7 @@ impl Scene {
                 let who = usize::from(who) % self.known.len();
                 let all: Vec<u64> = self.known[who].dead.iter().copied().collect();
                 let Some(seq) = pick(&all, which) else { return };
-                self.bury(who, seq);
+                self.remove_dead_letter(who, seq);
             }
             Act::Redrive(who, which) => {
                 let who = usize::from(who) % self.known.len();
@@ -269,15 +269,15 @@ impl Scene {
         self.write(who, changes);
     }
 
-    fn bury(&mut self, who: usize, seq: u64) {
+    fn remove_dead_letter(&mut self, who: usize, seq: u64) {
         let known = &mut self.known[who];
         known.dead.remove(&seq);
         let done = vec![DeadLetterKey { due: DUE, seq: Seq(seq), lane: Lane::LIVE }];
-        let buried = self
+        let removed = self
             .queue
             .journal
             .write_dead_letters(known.owner.subscription_key, DeadLetterWrite { done, ..DeadLetterWrite::default() });
-        self.queue.wait(buried).expect("there is room");
+        self.queue.wait(removed).expect("there is room");
     }
 
     /// Lets the waiting lookup finish, and the next one begin.
@@ -325,7 +325,7 @@ impl Scene {
             let changes = pending.into_iter().map(|(seq, due)| settle(known, seq, due)).collect();
             self.write(who, changes);
             for seq in self.known[who].dead.clone() {
-                self.bury(who, seq);
+                self.remove_dead_letter(who, seq);
             }
         }
         self.gate.open();

@@ -382,7 +382,7 @@ fn an_append_of_an_older_life_is_fenced_and_not_written_also_in_the_group_of_the
 }
 
 #[test]
-fn what_is_not_there_is_unknown() {
+fn a_missing_subscription_is_unknown() {
     let queue = Fixture::founded(&MemoryStore::new());
     let nobody = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(9) };
     assert!(matches!(queue.wait(queue.journal.open(nobody)), Err(Error::Unknown)));
@@ -525,7 +525,7 @@ fn retained(store: Arc<dyn Store>) -> Fixture {
 }
 
 #[test]
-fn what_retention_keeps_stays_after_everybody_has_passed_it() {
+fn retained_events_stay_after_all_subscriptions_have_passed_them() {
     let store = MemoryStore::new();
     let queue = retained(Arc::new(store.clone()));
     queue.wait(queue.journal.change(vec![MetaChange::CreatePartition(PARTITION)])).expect("founded");

@@ -88,7 +88,7 @@ fn a_moment_without_a_sample_is_a_gap_and_a_clock_that_goes_back_leaves_no_futur
 }
 
 #[test]
-fn what_was_deleted_takes_its_counts_with_it_and_nothing_falls() {
+fn a_deleted_subscription_takes_its_counts_with_it_and_no_total_falls() {
     let mut history = History::default();
     for (second, counter) in [(0, 1_000), (5, 1_010), (10, 300), (15, 320), (20, 320), (60, 330)] {
         history.sample(second, [(1, sample(counter, 0))]);

@@ -188,7 +188,7 @@ fn beyond_the_bounds_series_are_summed_up_and_no_sum_falls() {
 }
 
 #[test]
-fn what_publishers_and_callers_are_told_is_counted() {
+fn answers_to_publishers_and_callers_are_counted() {
     let server = Server::start(&[("METRICS__TOKEN", WATCHER)]);
     let key = server.topic("orders", "EventGridSchema");
     publish(&server, "orders", &key, &["1", "2", "3"]);

@@ -147,7 +147,7 @@ fn without_an_order_what_blocked_is_attempted_once_more_whatever_its_age() {
 }
 
 #[test]
-fn what_blocks_no_longer_is_attempted_once_more_in_bounded_writes() {
+fn events_that_no_longer_block_are_attempted_once_more_in_bounded_writes() {
     const EVENTS: u64 = 3000;
     for (key, blocks) in [("subject", false), ("data.nowhere", true)] {
         let mut refused = 0;
@@ -175,7 +175,7 @@ fn what_blocks_no_longer_is_attempted_once_more_in_bounded_writes() {
 }
 
 #[test]
-fn what_an_order_moves_behind_another_event_is_written_in_bounded_writes() {
+fn events_that_an_order_moves_behind_another_are_written_in_bounded_writes() {
     const EVENTS: u64 = 3000;
     let mut asked = 0;
     let endpoint = move |_: &_| {

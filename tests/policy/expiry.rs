@@ -125,7 +125,7 @@ fn held_events_expire_by_a_timer_although_nothing_is_sent() {
 }
 
 #[test]
-fn what_trickles_in_while_it_is_held_is_looked_for_every_ten_seconds_and_not_for_each_event() {
+fn events_that_arrive_during_a_hold_are_looked_for_every_ten_seconds() {
     let mut driver = Driver::new(SubscriptionSettings { time_to_live: MINUTE, ..plain() }, answers(vec![status(200)]));
     driver.command(Command::Hold);
     for _ in 0..600 {

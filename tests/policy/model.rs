@@ -4,13 +4,14 @@
 //! Each seed is a random scenario: publishes; replays that start, pause, resume and are canceled; responses out of
 //! order; successes after a timeout; clock jumps; commands; restarts of the actor; crashes of the process; full disks.
 //! Then all faults end, and the state machine must finish with its own wake-ups alone. A failing seed is printed;
-//! `STORY=<seed>` runs only that one, `STORY=<first>..<end>` runs a range.
+//! `SEED=<seed>` runs only that one, `SEED=<first>..<end>` runs a range.
 
 pub(super) mod order;
 mod prefixes;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -1063,7 +1064,7 @@ impl Scenario {
         assert_eq!((counters.matched, counters.pending), (matching as u64, 0));
         assert_eq!(counters.passed, own.len() as u64);
         check_tally(&disk.cursor);
-        self.bury(counters.dead_lettered + disk.cursor.replayed.dead_lettered);
+        self.remove_dead_letters(counters.dead_lettered + disk.cursor.replayed.dead_lettered);
         // The floor moves at most once a second, and records from before the clock was set back are old only by then.
         self.hand.advance(self.retention + Duration::from_secs(1000 * 24 * 3600));
         // The trimmer finds what may go, and the next entry moves the floor: once a minute.
@@ -1101,7 +1102,7 @@ impl Scenario {
     }
 
     /// Every dead letter is stored with its event. Removing them leaves nothing behind.
-    fn bury(&mut self, dead_lettered: u64) {
+    fn remove_dead_letters(&mut self, dead_lettered: u64) {
         let waiting = self.wait(self.journal.reads().dead(SUBSCRIPTION_KEY, Timestamp::NEVER, usize::MAX, usize::MAX));
         let waiting = waiting.expect("readable");
         assert_eq!(waiting.len() as u64, dead_lettered, "as many wait as were put aside");
@@ -1114,21 +1115,32 @@ impl Scenario {
     }
 }
 
-fn tell(seed: u64, steps: usize) -> (BTreeSet<Lane>, u64) {
-    tell_sabotaged(seed, steps, &Arc::default())
-}
-
 /// Runs a scenario with an injected bug.
-pub(super) fn tell_sabotaged(seed: u64, steps: usize, saboteur: &Arc<Saboteur>) -> (BTreeSet<Lane>, u64) {
+pub(super) fn run_scenario(seed: u64, steps: usize, saboteur: &Arc<Saboteur>) -> (BTreeSet<Lane>, u64) {
     Scenario::begin(seed, saboteur).run(steps)
 }
 
-/// The scenarios to run: these, or those that `STORY` names: one (`7`) or several (`250..10000`).
-pub(super) fn stories(usual: impl Iterator<Item = u64>) -> Vec<u64> {
-    let Ok(named) = std::env::var("STORY") else { return usual.collect() };
-    let (first, end) = named.split_once("..").unwrap_or((&named, ""));
-    let first = first.parse().expect("STORY is a number or a range");
-    (first..end.parse().unwrap_or(first + 1)).collect()
+/// Whether `SEED` names the scenarios to run: one (`7`) or several (`250..10000`).
+pub(super) fn is_chosen() -> bool {
+    std::env::var_os("SEED").is_some()
+}
+
+/// Runs these scenarios, or those that `SEED` names, and prints the seed of one that fails.
+pub(super) fn run_each(usual: impl Iterator<Item = u64>, mut run: impl FnMut(u64)) {
+    let seeds: Vec<u64> = match std::env::var("SEED") {
+        Err(_) => usual.collect(),
+        Ok(named) => {
+            let (first, end) = named.split_once("..").unwrap_or((&named, ""));
+            let first = first.parse().expect("SEED is a number or a range");
+            (first..end.parse().unwrap_or(first + 1)).collect()
+        }
+    };
+    for seed in seeds {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed))) {
+            println!("SEED={seed} runs this one alone");
+            resume_unwind(panic);
+        }
+    }
 }
 
 #[test]
@@ -1136,24 +1148,17 @@ fn every_event_ends_exactly_once_whatever_happens() {
     let _rows = crate::spec::shows(&["S000-003", "S002-002", "S003-002"]);
     let mut lanes: BTreeMap<Lane, u32> = BTreeMap::new();
     let mut hurried = 0;
-    for seed in stories(0..250) {
-        match std::panic::catch_unwind(|| tell(seed, 400)) {
-            Ok((seen, commanded)) => {
-                hurried += commanded;
-                seen.into_iter().for_each(|lane| *lanes.entry(lane).or_default() += 1);
-            }
-            Err(panic) => {
-                println!("STORY={seed} tells this one alone");
-                std::panic::resume_unwind(panic);
-            }
-        }
-    }
-    println!("stories that had a lane: {lanes:?}; retries brought forward: {hurried}");
-    if std::env::var_os("STORY").is_some() {
+    run_each(0..250, |seed| {
+        let (seen, commanded) = run_scenario(seed, 400, &Arc::default());
+        hurried += commanded;
+        seen.into_iter().for_each(|lane| *lanes.entry(lane).or_default() += 1);
+    });
+    println!("scenarios that had a lane: {lanes:?}; retries brought forward: {hurried}");
+    if is_chosen() {
         return;
     }
     assert!(hurried > 50, "hardly a retry was brought forward: {hurried}");
     for lane in [Lane::LIVE, Lane::BACKLOG, Lane::EXPIRY, Lane::OVERFLOW, Lane::FIRST_JOB, Lane(19)] {
-        assert!(lanes.get(&lane).is_some_and(|stories| *stories > 20), "hardly a story has {lane:?}: {lanes:?}");
+        assert!(lanes.get(&lane).is_some_and(|scenarios| *scenarios > 20), "hardly a scenario has {lane:?}: {lanes:?}");
     }
 }

@@ -226,7 +226,7 @@ fn a_topic_that_goes_on_overflowing_does_not_keep_events_with_an_order_from_leav
 
 /// What was cut off stays in its lane, so nothing is written and nothing waits.
 #[test]
-fn what_cannot_be_cut_off_keeps_no_event_with_an_order_from_leaving() {
+fn a_lane_that_cannot_be_split_delays_no_ordered_event() {
     let settings = SubscriptionSettings { order: Some(by_subject()), ..plain() };
     let lane = |lane, read, end| LaneCursor { lane, read: Seq(read), end, open: Vec::new(), done: Vec::new() };
     // The lane of expired events ends before the first unread one, behind a gap.
@@ -252,13 +252,13 @@ fn nothing_is_read_behind_a_probe_that_has_just_left() {
 }
 
 #[test]
-fn what_was_sent_makes_room_for_the_next_read_in_the_same_turn() {
+fn sent_events_make_room_for_the_next_read_in_the_same_turn() {
     let mut core = healthy(1001);
     assert_eq!(names(&absorb(&mut core, read(1, 2, 1))), ["send", "read"]);
 }
 
 #[test]
-fn what_was_given_up_makes_room_for_the_next_read_in_the_same_turn() {
+fn events_given_up_make_room_for_the_next_read_in_the_same_turn() {
     let settings = SubscriptionSettings { dead_letter_in_probation: true, ..plain() };
     let until = START.after(Duration::from_secs(300));
     let mut core = core(settings, suspended(Failure::NotFound, until), 1001);

@@ -43,7 +43,7 @@ fn retry(seqs: &[u64]) -> Input {
 }
 
 #[test]
-fn what_is_brought_forward_is_sent_now_and_the_others_when_they_are_due() {
+fn retries_brought_forward_are_sent_now_and_the_others_when_they_are_due() {
     let mut driver = pending(patient(), answers(vec![status(503), status(503), status(503), status(200)]));
     driver.absorb(retry(&[2, 99]));
     driver.run_for(Duration::ZERO);

@@ -33,7 +33,7 @@ use gridhook::{
 
 use super::{
     driver::{START, status},
-    model::{order::tell_ordered, tell_sabotaged},
+    model::{order::run_ordered, run_scenario},
     sealed,
 };
 use crate::support::memory_store::{MemoryStore, WriteFault};
@@ -156,7 +156,7 @@ const BUGS: [Bug; 26] = [
 pub(super) struct Saboteur {
     bug: Option<Bug>,
     /// How often a bug was injected.
-    deeds: AtomicU32,
+    injected: AtomicU32,
     /// What the store itself noticed.
     noticed: Mutex<Option<String>>,
     /// Every delivery that was ever pending.
@@ -168,7 +168,7 @@ impl Saboteur {
     pub(super) fn does(&self, bug: Bug) -> bool {
         let does = self.bug == Some(bug);
         if does {
-            self.deeds.fetch_add(1, Ordering::SeqCst);
+            self.injected.fetch_add(1, Ordering::SeqCst);
         }
         does
     }
@@ -345,27 +345,27 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
 }
 
 /// Scenarios per bug. A bug that none of them notices fails the test.
-const STORIES: u64 = 60;
+const SCENARIOS: u64 = 60;
 
 /// The scenario that notices the bug, the number of injections until then, and the failure.
 fn hunt(bug: Bug) -> Result<(u64, u32, String), u32> {
-    let mut deeds = 0;
-    for seed in 0..STORIES {
+    let mut injected = 0;
+    for seed in 0..SCENARIOS {
         let saboteur = Arc::new(Saboteur { bug: Some(bug), ..Saboteur::default() });
         let reported = catch_unwind(AssertUnwindSafe(|| {
             if ORDER_BUGS.contains(&bug) {
-                tell_ordered(seed, 400, &saboteur);
+                run_ordered(seed, 400, &saboteur);
             } else {
-                tell_sabotaged(seed, 400, &saboteur);
+                run_scenario(seed, 400, &saboteur);
             }
         }));
-        deeds += saboteur.deeds.load(Ordering::SeqCst);
+        injected += saboteur.injected.load(Ordering::SeqCst);
         if let Err(panic) = reported {
             let noticed = saboteur.noticed.lock().unwrap_or_else(PoisonError::into_inner).take();
-            return Ok((seed, deeds, noticed.unwrap_or_else(|| panic_message(&*panic))));
+            return Ok((seed, injected, noticed.unwrap_or_else(|| panic_message(&*panic))));
         }
     }
-    Err(deeds)
+    Err(injected)
 }
 
 #[test]
@@ -373,10 +373,12 @@ fn the_model_notices_every_seeded_bug() {
     let mut missed = Vec::new();
     for bug in BUGS.into_iter().chain(ORDER_BUGS) {
         match hunt(bug) {
-            Ok((seed, deeds, message)) => println!("{bug:?}: caught in story {seed}, deed {deeds}: {message}"),
-            Err(deeds) => {
-                println!("{bug:?}: NOT caught in {STORIES} stories, {deeds} deeds");
-                missed.push((bug, deeds));
+            Ok((seed, injected, message)) => {
+                println!("{bug:?}: caught in scenario {seed}, injection {injected}: {message}")
+            }
+            Err(injected) => {
+                println!("{bug:?}: NOT caught in {SCENARIOS} scenarios, {injected} injections");
+                missed.push((bug, injected));
             }
         }
     }

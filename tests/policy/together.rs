@@ -57,7 +57,7 @@ fn a_limit_that_was_not_reached_is_not_raised_by_answers_that_arrive_together() 
 }
 
 #[test]
-fn what_was_appended_is_read_before_it_is_decided_about_only_where_nothing_else_would_follow() {
+fn appended_events_are_read_before_a_decision_only_where_nothing_else_would_follow() {
     let mut driver = waiting(1);
     let (end, next) = (Seq(2), Seq(3));
     assert_eq!(driver.core.read_on(end, driver.now), None, "nothing is new");

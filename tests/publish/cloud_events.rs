@@ -92,7 +92,7 @@ fn the_content_type_says_how_many() {
 }
 
 #[test]
-fn what_is_required_is_asked_for_by_name() {
+fn missing_properties_are_named() {
     check(&without("id", ""), expect!["requires 'id' property to be set."]);
     check(&without("source", ""), expect!["requires 'source' property to be set."]);
     check(&without("type", ""), expect!["requires 'eventType' property to be set."]);

@@ -56,7 +56,7 @@ fn the_mapping_says_where_the_properties_are() {
 }
 
 #[test]
-fn what_is_absent_is_made_or_refused() {
+fn missing_properties_are_generated_or_refused() {
     let event = one(r#"{"ver":"1","eventId":""}"#);
     let id = uuid::Uuid::parse_str(&event.id()).expect("a made id is a GUID");
     assert_eq!(id.get_version_num(), 4);
@@ -71,7 +71,7 @@ fn what_is_absent_is_made_or_refused() {
 }
 
 #[test]
-fn what_cannot_be_a_property_is_refused() {
+fn a_value_that_cannot_be_a_property_is_refused() {
     check(
         r#"{"ver":{}}"#,
         expect![

@@ -72,7 +72,7 @@ fn a_topic_is_the_resource_or_left_out() {
 }
 
 #[test]
-fn what_is_required_is_asked_for_by_name() {
+fn missing_properties_are_named() {
     check(&without("id", ""), expect!["requires 'id' property to be set."]);
     check(&without("subject", ""), expect!["requires 'subject' property to be set."]);
     check(&without("eventType", ""), expect!["requires 'eventType' property to be set."]);

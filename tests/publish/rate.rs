@@ -58,7 +58,7 @@ async fn a_topic_takes_so_many_bytes_a_second() {
 }
 
 #[actix_web::test]
-async fn what_is_refused_costs_nothing() {
+async fn refused_requests_use_none_of_the_rate() {
     let endpoint = Endpoint::new(limits(1, 0));
     for _ in 0..3 {
         assert!(answer(&endpoint, good().set_payload("[{}]")).await.starts_with("400"));

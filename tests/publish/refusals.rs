@@ -78,7 +78,7 @@ async fn a_sas_token_may_name_the_public_address() {
 }
 
 #[actix_web::test]
-async fn who_shows_nothing_good_is_told_why() {
+async fn a_publisher_without_a_valid_credential_is_told_why() {
     check(bare(), expect![[r#"
         401
         Unauthorized / Unauthorized: Request must contain one of the following authorization signature: aeg-sas-token, aeg-sas-key. …"#]]).await;
@@ -243,7 +243,7 @@ async fn an_event_that_breaks_a_rule_is_told_which() {
 }
 
 #[actix_web::test]
-async fn what_is_taken_is_kept_as_it_came() {
+async fn accepted_data_is_kept_byte_for_byte() {
     let endpoint = Endpoint::new(PublishLimits::default());
     let data = r#"{ "n": 1.50, "big": 1e400, "u":"\u00e9" }"#;
     let binary = clouds("application/json", data).insert_header(("ce-id", "%E2%82%AC")).insert_header(("ce-type", "T"));
@@ -255,7 +255,7 @@ async fn what_is_taken_is_kept_as_it_came() {
 }
 
 #[actix_web::test]
-async fn what_is_too_large_is_refused_without_an_invitation() {
+async fn a_body_that_is_too_large_is_refused_without_100_continue() {
     check(
         good().set_payload(vec![b' '; 1_536_001]),
         expect![[r#"

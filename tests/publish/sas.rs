@@ -126,7 +126,7 @@ fn a_token_is_for_its_resource_and_what_lies_below_it() {
 }
 
 #[test]
-fn what_is_no_token_is_refused() {
+fn an_invalid_token_is_refused() {
     for token in
         ["", "r=1", "r=1&e=2", "r=1&e=2&s=", "e=2&r=1&s=AAAA", "r=1&x=1&e=2&s=AAAA", "r=1&e=2&s=!", "r=1&e=2&s=%ff"]
     {

@@ -100,7 +100,7 @@ fn a_file_is_applied_and_a_second_time_nothing_changes() {
 }
 
 #[test]
-fn what_somebody_changed_by_hand_is_seen_and_only_prune_deletes() {
+fn changes_made_by_hand_are_found_and_only_prune_deletes() {
     let server = Server::start(&[]);
     let sink = Sink::start();
     let file = Written::new("topics.toml", &two(&sink, "{}"));

@@ -88,7 +88,7 @@ fn a_server_whose_endpoint_hangs_waits_without_spinning() {
 }
 
 #[test]
-fn what_is_held_waits_for_its_operator_through_a_restart() {
+fn a_held_subscription_waits_for_its_operator_across_a_restart() {
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(10));

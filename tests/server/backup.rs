@@ -31,7 +31,7 @@ fn busy(sink: &Sink) -> (Server, Load) {
 }
 
 #[test]
-fn what_was_acknowledged_before_a_backup_under_load_is_in_it() {
+fn events_acknowledged_before_a_backup_under_load_are_in_it() {
     let sink = Sink::start();
     let (mut server, load) = busy(&sink);
     let mut backups = Vec::new();

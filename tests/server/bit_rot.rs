@@ -91,7 +91,7 @@ fn ids(sink: &Sink) -> BTreeSet<u64> {
 }
 
 #[test]
-fn what_is_in_other_blocks_is_delivered_and_what_is_lost_is_told_to_the_event() {
+fn events_in_intact_blocks_are_delivered_and_each_lost_event_is_reported() {
     let sink = Sink::start();
     let (mut server, key) = stopped(&sink);
     rot(&server.data_dir(), &[20, 60]);

@@ -172,7 +172,7 @@ fn pending_across_wrong_clocks(wrong: &str) {
 }
 
 #[test]
-fn what_is_pending_outlives_starts_with_wrong_clocks() {
+fn pending_events_survive_starts_with_wrong_clocks() {
     if !needs::can_run("faketime", Command::new("faketime").args(["-f", "-1d", "true"])) {
         return;
     }

@@ -356,7 +356,7 @@ fn a_lost_stream_and_a_folder_of_another_kind_are_refused() {
 }
 
 #[test]
-fn what_is_acknowledged_survives_kills_of_one_and_of_all_servers_of_nats() {
+fn acknowledged_events_survive_kills_of_one_and_of_all_servers_of_nats() {
     if !has_nats() {
         return;
     }

@@ -271,7 +271,7 @@ fn a_wall_clock_that_is_set_makes_no_event_expire_and_no_retry_come_early_or_lat
 }
 
 #[test]
-fn what_was_quarantined_kills_nobody_when_it_is_read_again_from_the_log() {
+fn a_quarantined_event_ends_no_actor_when_it_is_read_again_from_the_log() {
     let scene = Scene::start(&[]);
     // A first event stays open, so that the cursor does not pass the one that kills.
     let gate = Gate::default();
@@ -299,7 +299,7 @@ fn what_was_quarantined_kills_nobody_when_it_is_read_again_from_the_log() {
 }
 
 #[test]
-fn who_died_and_why_is_told_and_what_was_quarantined_by_name() {
+fn panics_and_quarantined_events_are_reported_by_name() {
     let scene = Scene::start(&[]);
     let poison = json!({"topic": "orders", "subscription": "victim", "eventId": "poison", "times": 100});
     scene.chaos("poison", &poison);

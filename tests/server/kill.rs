@@ -148,7 +148,7 @@ fn in_flight(sink: &Sink, path: &str, kills: &[(Timestamp, Timestamp)]) -> usize
 }
 
 #[test]
-fn what_was_published_while_the_endpoint_was_dead_survives_kills_and_arrives_once() {
+fn events_published_while_the_endpoint_was_down_survive_kills_and_arrive_once() {
     let _rows = crate::spec::shows(&["S004-102"]);
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");

@@ -123,7 +123,7 @@ fn a_killed_actor_leaves_its_lingering_requests_to_the_next_life() {
 }
 
 #[test]
-fn what_lingers_is_bounded_takes_no_place_and_delays_no_stop() {
+fn late_responses_are_bounded_take_no_request_slot_and_delay_no_stop() {
     let (mut server, sink) = (Server::start(&[WAIT, LATE, PATIENT]), Sink::start());
     let key = patient_topic(&server);
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));

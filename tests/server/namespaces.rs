@@ -79,7 +79,7 @@ fn a_topic_is_found_by_path_by_host_or_by_neither_where_there_is_one_namespace()
 }
 
 #[test]
-fn what_cannot_be_a_folder_of_dead_letters_is_refused_when_it_is_put() {
+fn a_name_that_cannot_be_a_folder_of_dead_letters_is_refused() {
     let server = Server::start(&[]);
     let topic = json!({"properties": {"edition": "namespace"}});
     let event_subscription = json!({"properties": {
@@ -123,7 +123,7 @@ fn what_cannot_be_a_folder_of_dead_letters_is_refused_when_it_is_put() {
 }
 
 #[test]
-fn who_may_not_is_told_in_the_words_of_namespaces() {
+fn an_unauthorized_caller_is_refused_with_the_errors_of_namespaces() {
     let server = Server::start(&[]);
     let key = make(&server, "plant", &["heat"]);
     let shown = |path: &str, authorization: &str| {
@@ -310,7 +310,7 @@ fn letters(server: &Server) -> (Vec<Value>, Vec<String>) {
 }
 
 #[test]
-fn what_a_push_endpoint_refuses_is_a_dead_letter_of_its_namespace() {
+fn an_event_that_a_push_endpoint_refuses_is_a_dead_letter_of_its_namespace() {
     let _rows = crate::spec::shows(&[
         "S001-001", "S001-002", "S001-012", "S001-032", "S001-090", "S001-114", "S001-118", "S001-120", "S001-130",
     ]);
@@ -364,7 +364,7 @@ fn what_a_push_endpoint_refuses_is_a_dead_letter_of_its_namespace() {
 }
 
 #[test]
-fn what_is_pushed_too_often_is_a_dead_letter_and_so_is_a_poison_message() {
+fn an_event_at_its_last_push_attempt_is_a_dead_letter_and_so_is_a_poison_message() {
     let _rows = crate::spec::shows(&["S001-005", "S001-010"]);
     let (server, key) = plant();
     let sink = Sink::start();
@@ -494,7 +494,7 @@ fn dead_letters_of_a_namespace_are_read_sent_again_one_by_one_or_left() {
 }
 
 #[test]
-fn what_clients_reject_or_give_back_too_often_is_a_dead_letter() {
+fn an_event_that_clients_reject_or_release_too_often_is_a_dead_letter() {
     let _rows = crate::spec::shows(&["S001-004", "S001-009"]);
     let (server, key) = plant();
     let queue = json!({

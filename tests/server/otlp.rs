@@ -197,7 +197,7 @@ fn a_request_with_events_of_several_traces_is_linked_to_each() {
 }
 
 #[test]
-fn what_its_publisher_does_not_record_is_passed_on_and_not_recorded() {
+fn a_trace_that_its_publisher_does_not_record_is_passed_on_and_not_recorded() {
     let (collector, endpoint) = (collector(), Endpoint::start(vec![answer(200, "", "")]));
     let mut server = server(&collector);
     let key = server.topic("orders", "CloudEventSchemaV1_0");

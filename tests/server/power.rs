@@ -118,7 +118,7 @@ fn look(clone: &Mount, acknowledged: &[String]) -> Found {
 }
 
 #[test]
-fn what_was_acknowledged_survives_power_cuts_under_load() {
+fn acknowledged_events_survive_power_cuts_under_load() {
     let Some(scene) = Scene::start(&[]) else { return };
     let found = scene.cut(many(8, 200));
     let most = found.iter().map(|(acknowledged, _)| *acknowledged).max().unwrap_or_default();

@@ -85,7 +85,7 @@ fn a_change_during_endpoint_validation_is_not_overwritten() {
 }
 
 #[test]
-fn what_changed_after_the_plan_is_not_pruned() {
+fn a_resource_that_changed_after_the_plan_is_not_pruned() {
     let server = Server::start(&[]);
     let gate = Gate::default();
     let (old, new) = (Endpoint::start(vec![answer(200, PERMISSION, "")]), gated(&gate));

@@ -31,7 +31,7 @@ fn texts(folder: &Path, found: &mut String) {
 }
 
 #[test]
-fn what_matches_arrives_grouped_by_its_headers_and_the_secret_is_nowhere_else() {
+fn matching_events_arrive_grouped_by_their_headers_and_the_secret_is_nowhere_else() {
     let _rows = crate::spec::shows(&["S000-217", "S000-220"]);
     let server = Server::start(&[("LOG__FILTER", "debug"), UNASKED]);
     // The first two requests fail, so that the groups are seen to stay together.

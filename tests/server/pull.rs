@@ -244,7 +244,7 @@ fn an_answer_is_as_large_as_was_asked_for_where_there_is_enough() {
 }
 
 #[test]
-fn who_waits_is_served_as_soon_as_something_is_there() {
+fn a_waiting_client_is_served_as_soon_as_an_event_is_there() {
     let (server, shown) = start(&[], &[("work", 60, 10)]);
     let mut consumer = Consumer::new(&server, &shown, "work");
     let waiting = thread::spawn(move || consumer.receive(1));
@@ -254,7 +254,7 @@ fn who_waits_is_served_as_soon_as_something_is_there() {
 }
 
 #[test]
-fn what_is_held_is_held_across_a_kill_and_what_is_not_comes_back() {
+fn locked_events_stay_locked_across_a_kill_and_others_come_back() {
     let (mut server, shown) = start(&[], &[("long", 300, 10), ("short", 2, 10)]);
     publish(&server, &shown, 0..20);
     let held = Consumer::new(&server, &shown, "long").receive(10);

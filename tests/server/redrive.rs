@@ -114,7 +114,7 @@ fn they_arrive_once_and_marked_wherever_they_were_and_their_neighbours_get_nothi
 }
 
 #[test]
-fn what_fails_again_is_a_dead_letter_again_and_nothing_goes_in_a_circle() {
+fn an_event_that_fails_again_is_a_dead_letter_again_and_is_redriven_once() {
     let _rows = crate::spec::shows(&["S004-073"]);
     let (mut server, sink, key) = start(|spec| spec);
     give_up(&server, &key, &ids(4), 0);
@@ -258,7 +258,7 @@ fn files_of_all_five_shapes_are_sent_again_and_damaged_ones_stay() {
 }
 
 #[test]
-fn what_the_endpoint_cannot_be_given_is_told_and_stays() {
+fn a_dead_letter_that_cannot_be_sent_is_reported_and_stays() {
     let (mut server, _sink, _key) = start(|spec| spec);
     let fate = r#""deadletterreason":"x","deliveryattempts":1,"lastdeliveryoutcome":"NotFound","publishtime":"2023-06-19T23:28:08Z""#;
     let file = put_file(

@@ -240,7 +240,7 @@ fn a_replay_is_paused_goes_on_and_is_canceled_and_others_are_refused_with_a_reas
 }
 
 #[test]
-fn what_the_floor_has_passed_is_said_to_be_gone() {
+fn a_replay_from_below_the_floor_reports_the_events_that_are_gone() {
     let (server, sink) = (Server::start(&[("JOURNAL__RETENTION", "1s")]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
@@ -262,7 +262,7 @@ fn what_the_floor_has_passed_is_said_to_be_gone() {
 }
 
 #[test]
-fn what_a_replay_gives_up_is_a_dead_letter_that_says_so() {
+fn an_event_that_a_replay_gives_up_is_a_dead_letter_that_names_the_replay() {
     let (mut server, sink) = (Server::start(&[KEPT]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).attempts(1).dead_letters("aside"));

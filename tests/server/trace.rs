@@ -32,17 +32,20 @@ fn wait_until_passed(server: &Server, name: &str, events: u64) {
     });
 }
 
-/// The stories of the only event with this id, by subscription.
-fn stories(server: &Server, id: &str) -> BTreeMap<String, Value> {
+/// The delivery histories of the only event with this id, by subscription.
+fn histories(server: &Server, id: &str) -> BTreeMap<String, Value> {
     let output = trace(server, &format!("id={id}"));
     let events = output["events"].as_array().expect("a list");
     assert_eq!(events.len(), 1, "{output}");
-    let stories = events[0]["subscriptions"].as_array().expect("a list");
-    stories.iter().map(|story| (story["subscription"].as_str().expect("a name").to_owned(), story.clone())).collect()
+    let histories = events[0]["subscriptions"].as_array().expect("a list");
+    histories
+        .iter()
+        .map(|history| (history["subscription"].as_str().expect("a name").to_owned(), history.clone()))
+        .collect()
 }
 
-fn words(story: &Value) -> Vec<&str> {
-    let lines = story["lines"].as_array().expect("a list");
+fn steps(history: &Value) -> Vec<&str> {
+    let lines = history["lines"].as_array().expect("a list");
     lines.iter().map(|line| line["step"].as_str().expect("a word")).collect()
 }
 
@@ -80,19 +83,23 @@ fn the_story_of_an_event_reads_like_this() {
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
-    server.subscribe("orders", "graves", &SubscriptionSpec::of(&sink.url("/graves")).attempts(2).dead_letters("dead"));
+    server.subscribe(
+        "orders",
+        "dead-letters",
+        &SubscriptionSpec::of(&sink.url("/dead-letters")).attempts(2).dead_letters("dead"),
+    );
     server.subscribe("orders", "gone", &SubscriptionSpec::of(&sink.url("/gone")).attempts(1));
     server.subscribe("orders", "narrow", &SubscriptionSpec::of(&sink.url("/narrow")).prefix("/b"));
     server.subscribe("orders", "short", &SubscriptionSpec::of(&sink.url("/short")));
     let busy = (503, "{\"error\": \"busy\u{1b}[31m, come back\"}");
     sink.set("/hook", Behavior::StatusesAndBodies([busy, busy].into()));
-    sink.set("/graves", Behavior::Answer(500));
+    sink.set("/dead-letters", Behavior::Answer(500));
     sink.set("/gone", Behavior::Dead);
     publish(&server, &key, &["first"], "/a");
-    for name in ["hook", "graves", "gone", "narrow", "short"] {
+    for name in ["hook", "dead-letters", "gone", "narrow", "short"] {
         wait_until_passed(&server, name, 1);
     }
-    wait_for("the file", LONG, || words(&stories(&server, "first")["graves"]).contains(&"written"));
+    wait_for("the file", LONG, || steps(&histories(&server, "first")["dead-letters"]).contains(&"written"));
     // What stopped the event is not in force any more, and one of those who had it is gone.
     server.subscribe("orders", "narrow", &SubscriptionSpec::of(&sink.url("/narrow")).prefix("/a"));
     server.unsubscribe("orders", "short");
@@ -112,11 +119,11 @@ fn the_story_of_an_event_reads_like_this() {
             response: {"error": "busy\u{1b}[31m, come back"}
           TIME  attempt 3: 200 Delivered after … ms
 
-        graves: given up: MaxDeliveryAttemptsExceeded; dead letter in dead/GRAVES/…
+        dead-letters: given up: MaxDeliveryAttemptsExceeded; dead letter in dead/DEAD-LETTERS/…
           TIME  attempt 1: 500 GenericError after … ms; next attempt at TIME or later
           TIME  attempt 2: 500 GenericError after … ms
           TIME  given up: MaxDeliveryAttemptsExceeded; dead-lettered
-          TIME  dead letter written: dead/GRAVES/…
+          TIME  dead letter written: dead/DEAD-LETTERS/…
 
         gone: dropped: MaxDeliveryAttemptsExceeded; there is no dead-letter destination
           TIME  attempt 1: SocketError after … ms
@@ -142,12 +149,12 @@ fn the_story_of_an_event_reads_like_this() {
         nobody,
         "gridhook: event 'nobody' was not found: orders stores the events 1 to 1. Delivered events are stored for journal.retention; the history of older ones may be found with --topic and --sequence"
     );
-    let failed = operator(&server, &["ledger", TOPIC, "graves", "--outcome", "deferred"]).expect("it answers");
+    let failed = operator(&server, &["ledger", TOPIC, "dead-letters", "--outcome", "deferred"]).expect("it answers");
     expect![[r#"
         TIME  event 1: attempt 1: 500 GenericError after … ms; next attempt at TIME or later
     "#]]
     .assert_eq(&masked(&failed));
-    let refused = operator(&server, &["ledger", TOPIC, "graves", "--outcome", "bad"]).expect_err("there is none");
+    let refused = operator(&server, &["ledger", TOPIC, "dead-letters", "--outcome", "bad"]).expect_err("there is none");
     assert!(refused.contains("outcome is \"bad\"; allowed are filtered, delivered, "), "{refused}");
     server.terminate();
     server.assert_sound();
@@ -220,28 +227,28 @@ fn every_event_has_the_story_of_the_model_through_changes_and_kills() {
     let ids: Vec<String> = truth.keys().map(|(id, _)| id.clone()).collect();
     let mut reported = 0;
     for id in ids.into_iter().step_by(5) {
-        let stories = stories(&server, &id);
+        let histories = histories(&server, &id);
         for name in models.keys() {
-            let story = &stories[*name];
+            let history = &histories[*name];
             let arrivals = sink.look(&format!("/{name}"), |ledger| ledger.get(&id).cloned()).unwrap_or_default();
-            let known = format!("{id} for {name}, {} arrivals: {story}", arrivals.len());
+            let known = format!("{id} for {name}, {} arrivals: {history}", arrivals.len());
             match truth[&(id.clone(), *name)] {
                 Some(version) => {
                     assert!(arrivals.is_empty(), "{known}");
-                    assert_eq!((words(story), &story["result"]), (vec!["filtered"], &json!("filtered")), "{known}");
-                    let filter = &story["lines"][0]["filter"];
+                    assert_eq!((steps(history), &history["result"]), (vec!["filtered"], &json!("filtered")), "{known}");
+                    let filter = &history["lines"][0]["filter"];
                     assert_eq!(
                         (&filter["version"], &filter["stoppedBy"]),
                         (&json!(version), &json!("subjectBeginsWith")),
                         "{known}"
                     );
-                    let text = story["text"].as_str().expect("a sentence");
+                    let text = history["text"].as_str().expect("a sentence");
                     assert_eq!(text, format!("filtered by subjectBeginsWith of version {version}"));
                 }
                 None => {
                     let taken = arrivals.iter().any(|arrival| arrival.is_taken());
-                    assert_eq!(&story["result"], if taken { "delivered" } else { "dropped" }, "{known}");
-                    let words = words(story);
+                    assert_eq!(&history["result"], if taken { "delivered" } else { "dropped" }, "{known}");
+                    let words = steps(history);
                     assert!(!words.contains(&"filtered"), "{known}");
                     // A kill may repeat a request, or forget how it ended: its line is then that of the repetition.
                     let attempts = words.iter().filter(|word| !matches!(**word, "dropped" | "late")).count();
@@ -251,7 +258,7 @@ fn every_event_has_the_story_of_the_model_through_changes_and_kills() {
             reported += 1;
         }
     }
-    assert!(reported > 200, "{reported} stories");
+    assert!(reported > 200, "{reported} histories");
     server.terminate();
     server.assert_sound();
 }

@@ -202,7 +202,7 @@ fn tail_tells_what_is_asked_for_and_ends_with_its_count() {
 }
 
 #[test]
-fn who_listens_holds_up_no_stop() {
+fn a_caller_that_watches_delays_no_stop() {
     let mut server = Server::start(&[]);
     let sink = Sink::start();
     let key = well_and_sick(&server, &sink);

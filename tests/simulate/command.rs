@@ -23,7 +23,7 @@ fn json(more: &[&str]) -> Value {
 }
 
 #[test]
-fn what_is_wrong_is_answered_with_what_is_allowed() {
+fn an_invalid_option_is_refused_with_what_is_allowed() {
     let check = |more: &[&str], expected: Expect| {
         let output = simulate(more);
         assert_eq!(output.status.code(), Some(1), "{more:?}");

@@ -132,7 +132,7 @@ fn the_memory_changelog_keeps_the_contract() {
 }
 
 #[test]
-fn what_the_local_store_has_synced_is_known_once_it_is_synced() {
+fn the_synced_position_of_the_local_store_is_known_once_it_is_synced() {
     let log: Arc<dyn Changelog> = Arc::new(MemoryChangelog::default());
     let (first, _) = owner(&log, "a");
     first.write(&batch("k", 1, 0)).expect("it owns the shard");

@@ -152,7 +152,7 @@ fn nothing_is_appended_after_a_reconnection_that_was_refused_before_it() {
 /// One, two and all three servers are killed while an owner writes. It waits, and continues by itself; what was
 /// acknowledged is in the log once, in order, and in every copy.
 #[test]
-fn what_was_acknowledged_survives_kills_of_one_two_and_three_servers() {
+fn acknowledged_records_survive_kills_of_one_two_and_three_servers() {
     if !has_nats() {
         return;
     }

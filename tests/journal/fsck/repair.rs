@@ -51,7 +51,7 @@ const MENDED: &[Row] = &[
 ];
 
 #[test]
-fn what_can_be_mended_is_mended_to_the_record() {
+fn repairable_records_are_repaired_exactly() {
     let mut mended = BTreeSet::new();
     for (kind, damage) in MENDED {
         let (store, queue) = used();
@@ -88,7 +88,7 @@ fn two_damages_that_hide_each_other_are_both_mended() {
 
 /// Damage that cannot be repaired leaves every record as it is.
 #[test]
-fn what_cannot_be_mended_is_left_as_it_is() {
+fn records_that_cannot_be_repaired_are_left_as_they_are() {
     let (mut kept, mut restored) = (0, 0);
     for (name, damage, reported) in COUNTS.iter().chain(OBLIGATIONS).chain(LOGS).chain(RECORDS) {
         let (store, queue) = used();

@@ -57,7 +57,7 @@ fn a_salvaged_copy_of_a_changelog_is_one_no_more() {
 }
 
 #[test]
-fn what_is_missing_is_told_to_the_event() {
+fn each_missing_event_is_reported() {
     let (store, queue) = used();
     queue.stop();
     known(&store);
@@ -85,7 +85,7 @@ fn what_is_missing_is_told_to_the_event() {
 }
 
 #[test]
-fn who_does_not_know_any_more_what_it_owes_reads_the_log_again_but_for_what_has_ended() {
+fn a_subscription_that_lost_its_cursor_reads_the_log_again_except_for_finished_events() {
     let store = store_of(&[Became::Waiting, Became::Pending, Became::Written, Became::Pending, Became::Delivered], 0);
     known(&store);
     delete(&store, Family::Pending, pending(2));

@@ -42,11 +42,11 @@ replicated! {
     a_group_of_outcomes_waits_for_company_and_an_urgent_one_does_not
     outcomes_behind_a_publish_are_written_although_they_wake_nobody
     an_append_of_an_older_life_is_fenced_and_not_written_also_in_the_group_of_the_opening
-    what_is_not_there_is_unknown
+    a_missing_subscription_is_unknown
     after_a_failed_sync_the_process_is_told_to_end_and_nothing_is_acknowledged
     the_floor_follows_the_slowest_and_carries_what_is_pending_or_a_dead_letter
     a_move_of_the_floor_carries_so_many_events_and_goes_on_at_once
-    what_retention_keeps_stays_after_everybody_has_passed_it
+    retained_events_stay_after_all_subscriptions_have_passed_them
     retention_trims_at_once_whatever_was_published
     a_partition_that_was_abandoned_is_gone_and_stays_gone
     a_subscription_that_ends_is_fenced_and_its_pending_events_are_canceled_bit_by_bit

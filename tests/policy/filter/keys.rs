@@ -155,7 +155,7 @@ fn keys_that_a_schema_does_not_have_are_told() {
 }
 
 #[test]
-fn what_cannot_be_read_is_not_there_and_what_comes_twice_counts_last() {
+fn unreadable_members_are_absent_and_the_last_of_duplicate_members_counts() {
     for wire in [
         r#"{"id":"i","eventType":"e","data":{"x":"y"}"#,
         r#"{"id":"i","eventType":"e","data":{"x":}}"#,

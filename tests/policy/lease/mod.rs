@@ -1,6 +1,6 @@
 //! Pull delivery against a list of events: clients come and go, settle late, twice or never; the actor restarts; the
 //! process crashes between any two writes; the clock is set back. No event is lost, no two clients hold a lock of the
-//! same event, no attempt is forgotten, and each event ends once. Each seed is a scenario; `STORY=<seed>` runs only
+//! same event, no attempt is forgotten, and each event ends once. Each seed is a scenario; `SEED=<seed>` runs only
 //! that one.
 //!
 //! The negative controls inject bugs, and the model must notice each.
@@ -24,7 +24,7 @@ use gridhook::{
 use self::world::{ORDERED, World};
 use super::{
     disk::{load, pending_of},
-    model::stories,
+    model::{is_chosen, run_each},
 };
 use crate::support::memory_store::MemoryStore;
 
@@ -78,12 +78,12 @@ const BUGS: [Bug; 13] = [
 /// Injects bugs; by default none.
 struct Saboteur {
     bug: Option<Bug>,
-    deeds: Cell<u32>,
+    injected: Cell<u32>,
 }
 
 impl Saboteur {
     fn new(bug: Option<Bug>) -> Self {
-        Self { bug, deeds: Cell::new(0) }
+        Self { bug, injected: Cell::new(0) }
     }
 
     fn is(&self, bug: Bug) -> bool {
@@ -92,12 +92,12 @@ impl Saboteur {
 
     fn does(&self, bug: Bug) -> bool {
         let does = self.is(bug);
-        self.deeds.set(self.deeds.get() + u32::from(does));
+        self.injected.set(self.injected.get() + u32::from(does));
         does
     }
 
-    fn deeds(&self) -> u32 {
-        self.deeds.get()
+    fn injected(&self) -> u32 {
+        self.injected.get()
     }
 
     /// The state machine's inputs.
@@ -125,7 +125,7 @@ impl Saboteur {
         };
         let before = write.changes.len();
         write.changes.retain(|change| !forgotten(change));
-        self.deeds.set(self.deeds.get() + (before - write.changes.len()) as u32);
+        self.injected.set(self.injected.get() + (before - write.changes.len()) as u32);
         if self.is(Bug::TearAWrite) && write.changes.len() > 1 {
             self.does(Bug::TearAWrite);
             write.changes.truncate(write.changes.len() / 2);
@@ -147,7 +147,7 @@ impl Saboteur {
     }
 }
 
-fn tell(seed: u64, bug: Option<Bug>, words: &mut BTreeMap<&'static str, u32>, deeds: &mut u32) {
+fn run_scenario(seed: u64, bug: Option<Bug>, steps: &mut BTreeMap<&'static str, u32>, injected: &mut u32) {
     let mut world = World::begin(seed, bug);
     let reported = catch_unwind(AssertUnwindSafe(|| {
         for _ in 0..600 {
@@ -155,9 +155,9 @@ fn tell(seed: u64, bug: Option<Bug>, words: &mut BTreeMap<&'static str, u32>, de
         }
         world.heal();
     }));
-    *deeds += world.deeds();
-    for (word, count) in &world.words {
-        *words.entry(word).or_default() += count;
+    *injected += world.injected();
+    for (step, count) in &world.steps {
+        *steps.entry(step).or_default() += count;
     }
     world.close();
     if let Err(panic) = reported {
@@ -168,42 +168,32 @@ fn tell(seed: u64, bug: Option<Bug>, words: &mut BTreeMap<&'static str, u32>, de
 #[test]
 fn each_event_is_with_one_client_and_ends_once_whatever_happens() {
     let _rows = crate::spec::shows(&["S001-006", "S001-007"]);
-    let (mut words, mut deeds) = (BTreeMap::new(), 0);
+    let (mut steps, mut injected) = (BTreeMap::new(), 0);
     let usual = if std::env::var_os("GRIDHOOK_SOAK").is_some() { 3000 } else { 200 };
-    for seed in stories(0..usual) {
-        let reported = catch_unwind(AssertUnwindSafe(|| tell(seed, None, &mut words, &mut deeds)));
-        if let Err(panic) = reported {
-            println!("STORY={seed} tells this one alone");
-            std::panic::resume_unwind(panic);
-        }
-    }
-    println!("words that were taken, and refused: {words:?}");
-    if std::env::var_os("STORY").is_some() {
+    run_each(0..usual, |seed| run_scenario(seed, None, &mut steps, &mut injected));
+    println!("steps that were taken, and refused: {steps:?}");
+    if is_chosen() {
         return;
     }
-    for word in ["acknowledge", "release", "reject", "renew", "refused"] {
-        assert!(words.get(word).is_some_and(|count| *count > 100), "too few clients used {word}: {words:?}");
+    for step in ["acknowledge", "release", "reject", "renew", "refused"] {
+        assert!(steps.get(step).is_some_and(|count| *count > 100), "too few clients used {step}: {steps:?}");
     }
 }
 
 #[test]
 fn events_of_a_key_are_with_one_client_at_a_time_and_in_order_whatever_happens() {
-    let (mut words, mut deeds) = (BTreeMap::new(), 0);
+    let (mut steps, mut injected) = (BTreeMap::new(), 0);
     // In 1,001,711 one write renews a lock, blocks the key and unblocks it by another attempt.
-    for seed in stories((ORDERED..ORDERED + 150).chain([1_001_711])) {
-        let reported = catch_unwind(AssertUnwindSafe(|| tell(seed.max(ORDERED), None, &mut words, &mut deeds)));
-        if let Err(panic) = reported {
-            println!("STORY={seed} tells this one alone");
-            std::panic::resume_unwind(panic);
-        }
-    }
-    println!("words that were taken, and refused: {words:?}");
-    if std::env::var_os("STORY").is_some() {
+    run_each((ORDERED..ORDERED + 150).chain([1_001_711]), |seed| {
+        run_scenario(seed.max(ORDERED), None, &mut steps, &mut injected);
+    });
+    println!("steps that were taken, and refused: {steps:?}");
+    if is_chosen() {
         return;
     }
-    for word in ["acknowledge", "release", "reject", "renew", "received again", "unblock", "unblock by another attempt"]
+    for step in ["acknowledge", "release", "reject", "renew", "received again", "unblock", "unblock by another attempt"]
     {
-        assert!(words.get(word).is_some_and(|count| *count > 20), "too few clients used {word}: {words:?}");
+        assert!(steps.get(step).is_some_and(|count| *count > 20), "too few clients used {step}: {steps:?}");
     }
 }
 
@@ -214,21 +204,21 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
 }
 
 /// Scenarios per bug. A bug that none of them notices fails the test.
-const STORIES: u64 = 60;
+const SCENARIOS: u64 = 60;
 
 #[test]
 fn the_model_notices_every_sabotage_of_leases() {
     let mut missed = Vec::new();
     for bug in BUGS {
-        let (mut words, mut deeds) = (BTreeMap::new(), 0);
-        let caught = (0..STORIES).find_map(|seed| {
-            let reported = catch_unwind(AssertUnwindSafe(|| tell(seed, Some(bug), &mut words, &mut deeds)));
+        let (mut steps, mut injected) = (BTreeMap::new(), 0);
+        let caught = (0..SCENARIOS).find_map(|seed| {
+            let reported = catch_unwind(AssertUnwindSafe(|| run_scenario(seed, Some(bug), &mut steps, &mut injected)));
             reported.err().map(|panic| (seed, panic_message(&*panic)))
         });
         match caught {
-            Some((seed, message)) => println!("{bug:?}: caught in story {seed}, deed {deeds}: {message}"),
+            Some((seed, message)) => println!("{bug:?}: caught in scenario {seed}, injection {injected}: {message}"),
             None => {
-                println!("{bug:?}: NOT caught in {STORIES} stories, {deeds} deeds, {words:?}");
+                println!("{bug:?}: NOT caught in {SCENARIOS} scenarios, {injected} injections, {steps:?}");
                 missed.push(bug);
             }
         }

@@ -51,7 +51,7 @@ fn pending(until: Timestamp) -> PendingDelivery {
 }
 
 #[test]
-fn what_is_no_longer_too_far_away_when_it_comes_from_the_disk_is_still_with_its_client() {
+fn a_lock_that_is_within_bounds_once_it_is_read_is_kept() {
     let until = START.after(RELEASED_FOR + Duration::from_secs(1));
     let mut core = holding(until, 10);
     let mut absorb = |input, now| core.absorb(input, now, Jitter(0.0));

@@ -151,14 +151,14 @@ impl Truths {
         &self,
         lease: Lease,
         action: LeaseAction,
-        verdict: LeaseResult,
+        result: LeaseResult,
         at: Timestamp,
         now: Timestamp,
         others: bool,
     ) {
         let truth = &self.events[&lease.seq];
         let held = truth.lock.filter(|(attempt, until)| *attempt == lease.attempt && *until > now);
-        match verdict {
+        match result {
             LeaseResult::Done => match action {
                 LeaseAction::Acknowledge => assert_eq!(truth.end, Some("acknowledged"), "{lease:?} {truth:?}"),
                 LeaseAction::Reject => {

@@ -71,8 +71,8 @@ pub(super) struct World {
     /// The key of each matching event, where there is an order.
     keys: BTreeMap<Seq, usize>,
     saboteur: Saboteur,
-    /// How often each word was taken, and refused.
-    pub(super) words: BTreeMap<&'static str, u32>,
+    /// How often each step was taken, and refused.
+    pub(super) steps: BTreeMap<&'static str, u32>,
 }
 
 fn start(memory: &MemoryStore, clock: &Clock) -> (Journal, WriterThreads) {
@@ -140,13 +140,13 @@ impl World {
             held: Vec::new(),
             keys: BTreeMap::new(),
             saboteur: Saboteur::new(bug),
-            words: BTreeMap::new(),
+            steps: BTreeMap::new(),
         }
     }
 
     /// How often the saboteur did wrong.
-    pub(super) fn deeds(&self) -> u32 {
-        self.saboteur.deeds()
+    pub(super) fn injected(&self) -> u32 {
+        self.saboteur.injected()
     }
 
     fn wait<T>(&self, promise: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
@@ -253,7 +253,7 @@ impl World {
                 assert!(self.truths.is_over(*before), "{lease:?} is handed out before {before:?} of its key has ended");
             }
             self.truths.handed(*lease, self.clock.now());
-            *self.words.entry(if lease.attempt > 1 { "received again" } else { "received" }).or_default() += 1;
+            *self.steps.entry(if lease.attempt > 1 { "received again" } else { "received" }).or_default() += 1;
         }
         let is_there = self.waiting.remove(&to);
         if !is_there {
@@ -264,24 +264,24 @@ impl World {
         }
     }
 
-    fn report_results(&mut self, to: u64, verdicts: &[LeaseResult]) {
+    fn report_results(&mut self, to: u64, results: &[LeaseResult]) {
         let SentClaim { claim, at, attempts } = self.claims.remove(&to).expect("it was sent, and not answered before");
-        assert_eq!(verdicts.len(), claim.leases.len());
-        let word = match claim.action {
+        assert_eq!(results.len(), claim.leases.len());
+        let step = match claim.action {
             LeaseAction::Acknowledge => "acknowledge",
             LeaseAction::Release(_) => "release",
             LeaseAction::Return => "take back",
             LeaseAction::Reject => "reject",
             LeaseAction::Renew => "renew",
         };
-        for ((lease, verdict), attempts) in claim.leases.iter().zip(verdicts).zip(attempts) {
+        for ((lease, result), attempts) in claim.leases.iter().zip(results).zip(attempts) {
             let is_newest = lease.attempt == attempts;
-            assert!(is_newest || *verdict != LeaseResult::Done, "{lease:?} is taken, and {attempts} were made by then");
-            *self.words.entry(word).or_default() += u32::from(*verdict == LeaseResult::Done);
-            *self.words.entry("refused").or_default() += u32::from(*verdict != LeaseResult::Done);
+            assert!(is_newest || *result != LeaseResult::Done, "{lease:?} is taken, and {attempts} were made by then");
+            *self.steps.entry(step).or_default() += u32::from(*result == LeaseResult::Done);
+            *self.steps.entry("refused").or_default() += u32::from(*result != LeaseResult::Done);
             let others = self.claims.values().any(|other| other.claim.leases.contains(lease));
             let twice = claim.leases.iter().filter(|other| *other == lease).count() > 1;
-            self.truths.report_results(*lease, claim.action, *verdict, at, self.clock.now(), others || twice);
+            self.truths.report_results(*lease, claim.action, *result, at, self.clock.now(), others || twice);
         }
     }
 
@@ -346,7 +346,7 @@ impl World {
     }
 
     fn unblock(&mut self, retry: bool) {
-        *self.words.entry(if retry { "unblock by another attempt" } else { "unblock" }).or_default() += 1;
+        *self.steps.entry(if retry { "unblock by another attempt" } else { "unblock" }).or_default() += 1;
         self.absorb(Input::Command(Command::Unblock { key: None, retry }));
     }
 
@@ -379,7 +379,7 @@ impl World {
                 Effect::HandOver { to, events } => {
                     self.hand_over(to, events.into_iter().map(|(lease, _)| lease).collect());
                 }
-                Effect::ReportResults { to, verdicts } => self.report_results(to, &verdicts),
+                Effect::ReportResults { to, verdicts: results } => self.report_results(to, &results),
                 Effect::ReadLog { .. }
                 | Effect::FindPosition { .. }
                 | Effect::ReadDue { .. }

@@ -148,7 +148,7 @@ impl OrderCheck {
 }
 
 /// Runs a scenario of a subscription that keeps the order of subjects.
-pub(in super::super) fn tell_ordered(seed: u64, steps: usize, saboteur: &Arc<Saboteur>) {
+pub(in super::super) fn run_ordered(seed: u64, steps: usize, saboteur: &Arc<Saboteur>) {
     let tracked_max = [3, 8, 1000][seed as usize % 3];
     let order = OrderSettings { key: FilterKey::from("subject".to_owned()), tracked_max, blocks: seed % 2 == 1 };
     Scenario::begin_with(seed, saboteur, Some(Arc::new(order))).run(steps);
@@ -157,10 +157,5 @@ pub(in super::super) fn tell_ordered(seed: u64, steps: usize, saboteur: &Arc<Sab
 #[test]
 fn events_of_a_key_arrive_in_order_whatever_happens() {
     // Where nothing waits for the write that gives up earlier events, 199 and 1213 send later ones of the key first.
-    for seed in stories((0..250).chain([1213])) {
-        if let Err(panic) = std::panic::catch_unwind(|| tell_ordered(seed, 400, &Arc::default())) {
-            println!("STORY={seed} tells this one alone");
-            std::panic::resume_unwind(panic);
-        }
-    }
+    run_each((0..250).chain([1213]), |seed| run_ordered(seed, 400, &Arc::default()));
 }

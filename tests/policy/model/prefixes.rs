@@ -25,27 +25,27 @@ impl Scenario {
         let report = fsck::check(&memory, decoders(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable");
         assert!(report.findings.is_empty(), "behind {kept} writes: {report}");
 
-        let mut story = Self::begin(0, &Arc::default());
-        story.settings = former.settings.clone();
-        story.retention = former.retention;
-        story.without_replays = true;
-        story.set_back = true;
-        (story.clock, story.hand) = Clock::manual(former.clock.now());
-        story.store = Arc::new(FaultyStore {
+        let mut scenario = Self::begin(0, &Arc::default());
+        scenario.settings = former.settings.clone();
+        scenario.retention = former.retention;
+        scenario.without_replays = true;
+        scenario.set_back = true;
+        (scenario.clock, scenario.hand) = Clock::manual(former.clock.now());
+        scenario.store = Arc::new(FaultyStore {
             memory,
             full: AtomicBool::new(false),
             saboteur: Arc::default(),
             written: Arc::default(),
         });
-        (story.journal, story.writer) = start(&story.store, &story.clock, story.retention);
-        let disk = load(&story.store.memory, SUBSCRIPTION_KEY);
-        story.late = disk.cursor.counters.late;
-        for seq in (1..story.end().0).map(Seq) {
+        (scenario.journal, scenario.writer) = start(&scenario.store, &scenario.clock, scenario.retention);
+        let disk = load(&scenario.store.memory, SUBSCRIPTION_KEY);
+        scenario.late = disk.cursor.counters.late;
+        for seq in (1..scenario.end().0).map(Seq) {
             let matches = former.truth[&(Lane::LIVE, seq)].matches;
             let pending = pending_of(&disk, seq);
             let ended = has_passed(&disk, seq) && matches && pending.is_none();
             let attempts = pending.map_or(0, |pending| pending.attempts);
-            story.truth.insert(
+            scenario.truth.insert(
                 (Lane::LIVE, seq),
                 Truth {
                     matches,
@@ -55,8 +55,8 @@ impl Scenario {
                 },
             );
         }
-        story.open(None);
-        story
+        scenario.open(None);
+        scenario
     }
 
     /// The guarantees given by this number of writes hold.
@@ -72,15 +72,15 @@ impl Scenario {
 
 /// Returns the number of prefixes tried.
 fn recover_from_prefixes(seed: u64, every: usize, promised_later: usize) -> usize {
-    let mut story = Scenario::begin(seed, &Arc::default());
-    story.without_replays = true;
+    let mut scenario = Scenario::begin(seed, &Arc::default());
+    scenario.without_replays = true;
     for _ in 0..300 {
-        story.step();
+        scenario.step();
     }
     let mut tried = 0;
-    for kept in (1 + seed as usize % every..=story.store.writes()).step_by(every) {
-        let mut next = Scenario::behind(&story, kept);
-        next.assert_kept(&story.promised, kept + promised_later);
+    for kept in (1 + seed as usize % every..=scenario.store.writes()).step_by(every) {
+        let mut next = Scenario::behind(&scenario, kept);
+        next.assert_kept(&scenario.promised, kept + promised_later);
         next.heal();
         next.journal.close();
         next.writer.join();
@@ -91,10 +91,10 @@ fn recover_from_prefixes(seed: u64, every: usize, promised_later: usize) -> usiz
 
 #[test]
 fn from_every_prefix_of_synced_writes_all_events_end_and_guarantees_hold() {
-    let (stories, every) = if std::env::var_os("GRIDHOOK_SOAK").is_some() { (100, 1) } else { (40, 3) };
-    let tried: usize = (0..stories).map(|seed| recover_from_prefixes(seed, every, 0)).sum();
+    let (scenarios, every) = if std::env::var_os("GRIDHOOK_SOAK").is_some() { (100, 1) } else { (40, 3) };
+    let tried: usize = (0..scenarios).map(|seed| recover_from_prefixes(seed, every, 0)).sum();
     println!(
-        "{tried} prefixes of the writes of {stories} stories: recovered, nothing promised is missing, all came to an end"
+        "{tried} prefixes of the writes of {scenarios} scenarios: recovered, nothing promised is missing, all came to an end"
     );
     assert!(tried > 300, "hardly a prefix: {tried}");
 }

@@ -31,7 +31,7 @@ fn letters(server: &Server) -> BTreeMap<(String, String), (String, u64, String)>
 }
 
 #[test]
-fn what_clients_let_expire_and_what_nobody_comes_for_in_time_are_dead_letters() {
+fn events_whose_locks_or_time_to_live_expire_are_dead_letters() {
     let _rows = crate::spec::shows(&["S001-006", "S001-007"]);
     let (mut server, shown) = start(&[("LIMITS__IDLE_TIMEOUT", "1m")], &[("idle", 1, 10)]);
     let edition = json!({"properties": {"edition": "namespaces"}});
