@@ -19,16 +19,16 @@ use crate::support::{
     sink::{Behavior, Sink},
 };
 
-/// What an idle server may hold beside the pages of the program, which the benches include.
-const IDLE: u64 = 42_000_000;
+/// What an idle server may hold beside the pages of the program, which the benches include. With transparent huge pages it
+/// was 38 MB; without them it is 10.
+const IDLE: u64 = 16_000_000;
 
 const MIB: u64 = 1 << 20;
 
 #[test]
-fn an_idle_server_gives_back_what_its_start_took() {
+fn an_idle_server_is_small() {
     let server = Server::start(&[]);
-    let most = server.most_resident();
-    wait_for("memory to be given back", LONG, || server.resident() < most && process::anonymous(server.id()) < IDLE);
+    wait_for("what its start took to be given back", LONG, || process::anonymous(server.id()) < IDLE);
 }
 
 #[test]

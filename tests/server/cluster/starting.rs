@@ -131,7 +131,8 @@ fn a_node_that_cannot_start_releases_the_changelog_and_leaves() {
     cluster.join_all();
     // A standby does not need the file.
     fs::remove_file(&keys).expect("a file");
-    assert!(operator(&cluster.nodes[0], &["cluster", "move", "0", "b"]).is_ok());
+    // It is refused until the standby has caught up.
+    wait_for("the move", LONG, || operator(&cluster.nodes[0], &["cluster", "move", "0", "b"]).is_ok());
     assert_eq!(cluster.nodes[1].wait(Duration::from_secs(60)), Some(1));
     let logs = cluster.nodes[1].logs();
     assert!(logs.contains("this node owns the store") && logs.contains("keys.json cannot be read"), "{logs}");
