@@ -157,6 +157,20 @@ fn a_folder_that_was_copied_is_told_of_once() {
 }
 
 #[test]
+fn a_copy_is_told_of_although_it_has_the_inode_numbers_of_the_original() {
+    let mut server = Server::start(&[]);
+    server.terminate();
+    let place = server.data_dir().join("place");
+    let content = fs::read(&place).expect("readable");
+    // ext4 gives the new file the inode number of the removed one. Where another is given, it is a copy all the same.
+    fs::remove_file(&place).expect("removed");
+    fs::write(&place, content).expect("written");
+    server.restart();
+    assert!(server.logs().contains("the data folder is a copy"), "{}", server.logs());
+    server.terminate();
+}
+
+#[test]
 fn a_store_that_fails_ends_the_process_with_its_status_where_nothing_can_be_logged() {
     let folder = tempfile::tempdir().expect("a folder");
     let port = ReservedPort::new();

@@ -10,7 +10,7 @@ use std::{
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     process, thread,
-    time::Duration,
+    time::{Duration, UNIX_EPOCH},
 };
 
 use rustix::{
@@ -25,8 +25,9 @@ use crate::store::Family;
 const PRIVATE: u32 = 0o600;
 const PRIVATE_FOLDER: u32 = 0o700;
 
-/// Contains its own inode number. A copied folder has another inode, so a copy is detected; its watermark would not
-/// show it. A snapshot of the whole disk keeps the inodes and is not detected.
+/// Contains its own inode number and time of creation. A copied file has others, so a copied folder is detected; its
+/// watermark would not show it. The inode number alone does not suffice: a file system may give that of a removed file to
+/// its copy. A snapshot of the whole disk keeps both and is not detected.
 const PLACE: &str = "place";
 
 /// Names of the families that are not compacted.
@@ -161,19 +162,18 @@ impl DataFolder {
     /// Whether the folder was copied, with all its files, since a server last opened it. The next call returns false.
     pub(super) fn is_copied(&self) -> io::Result<bool> {
         let path = self.path.join(PLACE);
-        let number = |file: &File| file.metadata().map(|meta| format!("{}\n", meta.ino()));
         let stored = match std::fs::read_to_string(&path) {
             Ok(stored) => Some(stored),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
         if let Some(stored) = &stored
-            && *stored == number(&File::open(&path)?)?
+            && *stored == place_of(&File::open(&path)?)?
         {
             return Ok(false);
         }
         let mut file = new_file(&path)?;
-        file.write_all(number(&file)?.as_bytes())?;
+        file.write_all(place_of(&file)?.as_bytes())?;
         file.sync_all()?;
         // A file that was truncated by a full disk proves nothing.
         Ok(stored.is_some_and(|stored| stored.ends_with('\n')))
@@ -236,6 +236,16 @@ impl DataFolder {
             Err(error) => Err(error),
         }
     }
+}
+
+/// What the file [`PLACE`] contains: its inode number, and where the file system keeps it, its time of creation.
+fn place_of(file: &File) -> io::Result<String> {
+    let meta = file.metadata()?;
+    let created = meta.created().ok().and_then(|created| created.duration_since(UNIX_EPOCH).ok());
+    Ok(match created {
+        Some(created) => format!("{} {}\n", meta.ino(), created.as_nanos()),
+        None => format!("{}\n", meta.ino()),
+    })
 }
 
 /// Creates or truncates a file that only the server's own user can read.
