@@ -153,7 +153,7 @@ fn waiting(bench: &Bench) -> Vec<Row> {
     let alone = share();
     let resident = || stage.server.resident() as f64 / 1024.0;
     let before = resident();
-    let polls = polls(&queue, scale.polls.min((files() / 2).saturating_sub(SPARE)));
+    let polls = polls(&queue, scale.polls.min((files() * 2 / 5).saturating_sub(SPARE)));
     thread::sleep(Duration::from_secs(2).min(scale.time));
     let (mut memory, mut shares, mut arrivals, mut latest) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..scale.runs {
@@ -252,7 +252,7 @@ fn waits(poll: &TcpStream) -> bool {
     poll.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
-/// Files that a process may open here; half of them may be connections of the server.
+/// Files that a process may open here; the server uses more than two fifths of them for connections of clients.
 fn files() -> usize {
     let limits = fs::read_to_string("/proc/self/limits").expect("a process has limits");
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("one of files");
