@@ -74,7 +74,7 @@ const TABLE: &[Rule] = &[
     Rule { module: "policy", ours: &["event"], crates: Only(&["aho_corasick", "bytes", "jmespath", "percent_encoding", "serde", "serde_json", "humantime", "humantime_serde", "thiserror"]) },
     Rule { module: "simulate", ours: &["event", "policy"], crates: Only(&["bytes", "fastrand", "humantime_serde", "plotters", "serde", "thiserror", "utoipa"]) },
     Rule { module: "declared", ours: &["policy::filter"], crates: Only(&["percent_encoding", "serde_json", "thiserror", "toml"]) },
-    Rule { module: "api", ours: &["control::record", "deliver::resource", "policy::transform"], crates: Only(&["serde", "serde_json", "utoipa"]) },
+    Rule { module: "api", ours: &["control::record", "deliver::resource", "policy::transform"], crates: Only(&["clap", "serde", "serde_json", "utoipa"]) },
     // The process: time, settings, the log.
     Rule { module: "clock", ours: &["event"], crates: NO_ACTORS_NO_STORE },
     Rule { module: "config", ours: &["event", "policy"], crates: NO_ACTORS_NO_STORE },

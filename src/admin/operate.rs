@@ -124,7 +124,7 @@ impl OrderStatusView {
 }
 
 impl CountersView {
-    fn new(counters: Counters) -> Self {
+    pub(super) fn new(counters: Counters) -> Self {
         Self {
             passed: counters.passed,
             filtered: counters.filtered,

@@ -12,13 +12,14 @@ use super::{
 };
 use crate::{
     api::{
-        replay::{DryRun, JobCounters, JobProgress, JobView, ReplayBody},
+        replay::{DryRun, JobProgress, JobView, ReplayBody},
         resource::Page,
+        status::CountersView,
     },
     control::registry::{ReplayContent, ReplayPoint, ReplayRange},
     event::{Lane, Seq, Timestamp},
     policy::record::{
-        Command, Counters, Rate,
+        Command, Rate,
         job::{Job, JobCommand, JobKind, JobState},
     },
 };
@@ -68,7 +69,7 @@ impl JobView {
             // The number of dead letters is not known in advance.
             JobKind::Redrive { .. } => None,
         };
-        let counters @ Counters { passed, .. } = job.counters;
+        let passed = job.counters.passed;
         let total = range.map(|(from, end)| end.saturating_sub(from));
         let left =
             total.filter(|_| job.state == JobState::Running).and_then(|total| eta(now.since(job.began), passed, total));
@@ -82,17 +83,7 @@ impl JobView {
             started: job.began.to_string(),
             changed: job.changed.to_string(),
             progress: JobProgress { passed, total, eta_seconds: left.map(|left| left.as_secs()) },
-            counters: JobCounters {
-                matched: counters.matched,
-                filtered: counters.filtered,
-                delivered: counters.delivered,
-                pending: counters.pending,
-                dead_lettered: counters.dead_lettered,
-                dropped: counters.dropped,
-                canceled: counters.canceled,
-                requests: counters.requests,
-                requests_failed: counters.requests_failed,
-            },
+            counters: CountersView::new(job.counters),
         }
     }
 }

@@ -17,7 +17,7 @@ use super::{AdminError, Control, model::InvalidRequest, permissions::Permissions
 use crate::{
     api::{
         status::HealthView,
-        top::{TopLine, TopReport},
+        top::{HealthFilter, SortOrder, TopLine, TopReport},
     },
     control::{
         record::topic::TopicKind,
@@ -88,35 +88,6 @@ impl RateSample {
 /// The previous measurement, shared by all requests.
 #[derive(Debug, Default)]
 pub(super) struct RateSamples(Mutex<RateSample>);
-
-/// Order of the event subscriptions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum SortOrder {
-    #[default]
-    Activity,
-    Health,
-    Backlog,
-    Pending,
-    Failures,
-    InFlight,
-    /// Events that were given up.
-    DeadLetters,
-    /// By the name of the event subscription, ascending.
-    Name,
-}
-
-/// Health of the listed event subscriptions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum HealthFilter {
-    Healthy,
-    Suspended,
-    Probing,
-    Held,
-    /// All but healthy ones that are not held.
-    Unhealthy,
-}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::status::CountersView;
+
 /// A request for a replay.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -53,7 +55,8 @@ pub struct JobView {
     pub started: String,
     pub changed: String,
     pub progress: JobProgress,
-    pub counters: JobCounters,
+    /// Outcomes of the replayed events
+    pub counters: CountersView,
 }
 
 /// Progress of the replay
@@ -66,20 +69,4 @@ pub struct JobProgress {
     pub total: Option<u64>,
     /// Seconds until the job ends at its present rate
     pub eta_seconds: Option<u64>,
-}
-
-/// Outcomes of the replayed events
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = ReplayCounters)]
-pub struct JobCounters {
-    pub matched: u64,
-    pub filtered: u64,
-    pub delivered: u64,
-    pub pending: u64,
-    pub dead_lettered: u64,
-    pub dropped: u64,
-    pub canceled: u64,
-    pub requests: u64,
-    pub requests_failed: u64,
 }

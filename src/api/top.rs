@@ -1,9 +1,49 @@
 //! The figures of all event subscriptions.
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::status::HealthView;
+
+/// The sort order; the highest value comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "camelCase")]
+pub enum SortOrder {
+    /// Delivered events per second
+    #[default]
+    Activity,
+    /// Least healthy endpoints
+    Health,
+    /// Backlog of published events
+    Backlog,
+    /// Pending deliveries
+    Pending,
+    /// Failed requests per second
+    Failures,
+    /// Requests in flight
+    InFlight,
+    /// Events that were given up
+    DeadLetters,
+    /// Names, in order
+    Name,
+}
+
+/// The health of the event subscriptions that are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "camelCase")]
+pub enum HealthFilter {
+    /// Healthy and not held
+    Healthy,
+    /// Suspended, probing or held
+    Unhealthy,
+    /// Suspended until the next probe
+    Suspended,
+    /// Waiting for the response to a probe
+    Probing,
+    /// Held by an operator or by a 410 response
+    Held,
+}
 
 /// `GET /top`.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]

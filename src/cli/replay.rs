@@ -14,8 +14,9 @@ use super::{
 };
 use crate::api::{
     jobs::{JobsReport, OpenJobView},
-    replay::{DryRun, JobCounters, JobProgress, JobView, ReplayBody},
+    replay::{DryRun, JobProgress, JobView, ReplayBody},
     resource::Page,
+    status::CountersView,
 };
 
 /// The flags of `replay`.
@@ -184,7 +185,7 @@ fn bar(JobView { state, progress, counters, .. }: &JobView) -> String {
         ".".repeat(BAR_WIDTH as usize - full),
         counters.delivered
     );
-    let JobCounters { pending, dead_lettered, dropped, .. } = counters;
+    let CountersView { pending, dead_lettered, dropped, .. } = counters;
     for (count, word) in [(pending, "pending"), (dead_lettered, "dead-lettered"), (dropped, "dropped")] {
         if *count > 0 {
             // Writing into a String cannot fail.

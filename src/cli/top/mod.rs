@@ -17,7 +17,7 @@ use super::{
     client::{self, ResourceName, ServerArgs, ServerClient},
     output::{self, OutputArgs},
 };
-use crate::api::top::TopReport;
+use crate::api::top::{HealthFilter, SortOrder, TopReport};
 
 /// The flags of `top`.
 #[derive(Debug, clap::Args)]
@@ -43,7 +43,7 @@ pub struct Top {
     search: Option<String>,
     /// State of the event subscriptions
     #[arg(long, value_enum)]
-    status: Option<StatusFilter>,
+    status: Option<HealthFilter>,
     /// Number of event subscriptions to skip
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     skip: u32,
@@ -60,43 +60,6 @@ pub struct Top {
     control: ServerArgs,
     #[command(flatten)]
     printed: OutputArgs,
-}
-
-/// The sort order; the highest value comes first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum SortOrder {
-    /// Delivered events per second
-    #[default]
-    Activity,
-    /// Least healthy endpoints
-    Health,
-    /// Backlog of published events
-    Backlog,
-    /// Pending deliveries
-    Pending,
-    /// Failed requests per second
-    Failures,
-    /// Requests in flight
-    InFlight,
-    /// Events that were given up
-    DeadLetters,
-    /// Names, in order
-    Name,
-}
-
-/// The state of the shown event subscriptions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum StatusFilter {
-    /// Healthy and not held
-    Healthy,
-    /// Suspended, probing or held
-    Unhealthy,
-    /// Suspended until the next probe
-    Suspended,
-    /// Waiting for the response to a probe
-    Probing,
-    /// Held by an operator or by a 410 response
-    Held,
 }
 
 impl SortOrder {
