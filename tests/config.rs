@@ -163,6 +163,7 @@ fn a_node_of_a_cluster_names_what_it_lacks() {
         ("DURABILITY", "fsync", "cluster.system_credentials", "unchecked"),
         ("DURABILITY", "lazy", "cluster.durability", "\"fsync\" or \"unchecked\""),
         ("REPLICAS", "2", "cluster.replicas", "1, 3 or 5"),
+        ("SHARDS", "2", "cluster.shards", "1: this release"),
         ("STREAM_BYTES", "2047 MiB", "cluster.stream_bytes", "at least twice cluster.stream_keep_bytes"),
         ("EXPIRY", "1s", "cluster.expiry", "three times cluster.renew"),
         ("NODE_LISTEN", "", "cluster.node_listen", "other nodes reach"),

@@ -18,6 +18,7 @@ pub mod nats;
 pub mod records;
 
 use std::{
+    hash::Hasher as _,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -25,6 +26,7 @@ use std::{
     time::Duration,
 };
 
+use siphasher::sip::SipHasher13;
 use tokio::{
     sync::{mpsc, watch},
     time::Instant,
@@ -32,11 +34,17 @@ use tokio::{
 
 use self::{balance::NodeId, records::ShardPosition};
 
-/// The number of shards of a cluster: the store of a node is one shard.
-pub const SHARDS: usize = 1;
-
 /// The interval between two looks at a lease that does not allow to act.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// The shard of a cluster with so many that a topic, domain or namespace of the resource group belongs to, and everything
+/// within it. Names differ in more than their case. All releases must agree: a cluster keeps its shards for ever.
+pub fn shard_of(name: &str, shards: usize) -> usize {
+    let mut hasher = SipHasher13::new();
+    hasher.write(name.to_ascii_lowercase().as_bytes());
+    let shards = shards.max(1) as u64;
+    usize::try_from(hasher.finish() % shards).expect("less than a number of shards")
+}
 
 /// A node, and how other nodes reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -31,6 +31,8 @@ pub struct Cluster {
     pub stream_bytes: u64,
     /// The size of applied records that the changelog keeps.
     pub stream_keep_bytes: u64,
+    /// The number of shards.
+    pub shards: usize,
     /// The address of the listener for other nodes.
     pub listen: SocketAddr,
     /// How other nodes reach it; [`None`] for the address of the listener.
@@ -120,6 +122,8 @@ pub(super) struct RawCluster {
     stream_bytes: u64,
     #[serde(deserialize_with = "read::size::<_, _, 0, { 64 * TIB }>")]
     stream_keep_bytes: u64,
+    #[serde(deserialize_with = "read::count::<_, _, 1, 64>")]
+    shards: usize,
     #[serde(deserialize_with = "read::optional_address")]
     node_listen: Option<SocketAddr>,
     #[serde(deserialize_with = "read::optional")]
@@ -193,6 +197,9 @@ impl RawCluster {
         if !matches!(self.replicas, 1 | 3 | 5) {
             layers.refuse(&["cluster.replicas"], "1, 3 or 5");
         }
+        if self.shards > 1 {
+            layers.refuse(&["cluster.shards"], "1: this release serves a cluster of one shard");
+        }
         if self.stream_bytes > 0 && self.stream_bytes < 2 * self.stream_keep_bytes {
             let keys = ["cluster.stream_bytes", "cluster.stream_keep_bytes"];
             layers.refuse(&keys, "0, or at least twice cluster.stream_keep_bytes");
@@ -223,6 +230,7 @@ impl RawCluster {
             replicas: self.replicas,
             stream_bytes: self.stream_bytes,
             stream_keep_bytes: self.stream_keep_bytes,
+            shards: self.shards,
             listen: self.node_listen?,
             advertise: self.advertise,
             secret_file: self.secret_file?,

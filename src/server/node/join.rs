@@ -81,7 +81,7 @@ pub(in crate::server) async fn join(
         name: cluster.node.clone(),
         address: address.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        shards: cluster::SHARDS,
+        shards: cluster.shards,
         intervals: intervals.map_err(|error| ClusterError::Engine(error.to_string()))?,
         strategy: Strategy::Greedy,
         drain_wait: 2 * DRAIN_MAX,
@@ -208,7 +208,6 @@ mod nats {
     use super::{super::PAUSE_MAX, ClusterError};
     use crate::{
         cluster::{
-            SHARDS,
             nats::NatsRecords,
             records::{self, ClusterRecords, RecordError, RecordStore as _, ShardPosition, StoredRecord, shard_key},
         },
@@ -262,7 +261,7 @@ mod nats {
             }
             tries -= 1;
         };
-        let nodes = ClusterRecords::of(&known, SHARDS).nodes;
+        let nodes = ClusterRecords::of(&known, cluster.shards).nodes;
         let earlier =
             nodes.get(&cluster.node).and_then(|node| node.value.positions.first().copied()).unwrap_or_default();
         // A stream that is missing once a node has owned the shard has lost its records.
