@@ -13,6 +13,7 @@ use actix_web::{
     middleware::Next,
     web,
 };
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tracing::Instrument as _;
 
@@ -28,9 +29,9 @@ use crate::{
     control::{
         record::{
             subscription::IdentityType,
-            token::{Grant, TokenRole},
+            token::{Grant, TokenRecord, TokenRole},
         },
-        tokens::{self, Token, TokenProblem},
+        tokens::{self, ForwardedToken, Token, TokenProblem},
     },
     dashboard::session,
     event::Timestamp,
@@ -100,6 +101,22 @@ impl Access {
     /// Whether the holder of a token with this role may use the operation; [`None`] is a caller without a token.
     pub fn admits(self, role: Option<Role>) -> bool {
         role >= self.role || self.is_for_portals && role == Some(Role::Portal)
+    }
+}
+
+/// What the control shard knows of a bearer token.
+#[derive(Clone, Deserialize, Serialize)]
+pub struct ForwardedIdentity {
+    /// The token that a session of the dashboard stands for.
+    pub stands_for: Option<String>,
+    /// The record of the named token.
+    pub record: Option<TokenRecord>,
+}
+
+impl ForwardedIdentity {
+    /// Whether only the control shard knows a bearer token.
+    pub fn is_needed(bearer: &str) -> bool {
+        bearer.starts_with(tokens::PREFIX) || bearer.starts_with(session::PREFIX)
     }
 }
 
@@ -200,7 +217,7 @@ async fn authenticate(request: &HttpRequest, control: &Control) -> Result<Permis
     let permissions_of = |given: &str| {
         let replaced = token.replacements();
         if !token.is(given) {
-            return control.permissions_of(given, now);
+            return control.permissions_of(request, given, now);
         }
         Ok(Permissions { caller: AdminCaller::Admin(replaced), grants: vec![Grant::everywhere(TokenRole::Admin)] })
     };
@@ -217,10 +234,31 @@ async fn authenticate(request: &HttpRequest, control: &Control) -> Result<Permis
 }
 
 impl Control {
+    /// What the other shards of a cluster need to check a bearer token that only this store knows; [`None`] if it does not.
+    pub fn forwarded_identity(&self, bearer: &str) -> Option<ForwardedIdentity> {
+        let session = self.sessions.as_ref().filter(|_| bearer.starts_with(session::PREFIX));
+        let stands_for = match session {
+            Some(sessions) => Some(sessions.token(bearer, self.clock.now())?.0),
+            None => None,
+        };
+        let token = stands_for.as_deref().unwrap_or(bearer);
+        let record = if token.starts_with(tokens::PREFIX) {
+            Some(self.registry.tokens().find(token, self.clock.wall()).ok()?.record())
+        } else {
+            None
+        };
+        (stands_for.is_some() || record.is_some()).then_some(ForwardedIdentity { stands_for, record })
+    }
+
     /// What a named token or an access token of the issuer permits.
-    fn permissions_of(&self, token: &str, now: Timestamp) -> Result<Permissions, AdminError> {
+    fn permissions_of(&self, request: &HttpRequest, token: &str, now: Timestamp) -> Result<Permissions, AdminError> {
         if token.starts_with(tokens::PREFIX) {
-            return match self.registry.tokens().find(token, self.clock.wall()) {
+            let wall = self.clock.wall();
+            let found = match request.extensions().get::<ForwardedToken>() {
+                Some(forwarded) => forwarded.find(token, wall),
+                None => self.registry.tokens().find(token, wall),
+            };
+            return match found {
                 Ok(token) => Ok(Permissions { grants: token.grants().to_vec(), caller: AdminCaller::Named(token) }),
                 Err(TokenProblem::Unknown) => Err(AdminError::WrongToken),
                 Err(TokenProblem::Expired) => Err(AdminError::RefusedToken("The token has expired")),
@@ -241,7 +279,7 @@ pub(super) fn bearer(request: &HttpRequest) -> Option<&str> {
 }
 
 /// The bearer token in the value of a header.
-pub(super) fn bearer_in(authorization: &HeaderValue) -> Option<&str> {
+pub fn bearer_in(authorization: &HeaderValue) -> Option<&str> {
     let (scheme, token) = authorization.to_str().ok()?.trim().split_once(' ')?;
     scheme.eq_ignore_ascii_case("Bearer").then(|| token.trim())
 }

@@ -97,11 +97,11 @@ impl ClusterContext {
         }
     }
 
-    /// Whether a living node owns the store.
+    /// Whether a living node owns the control shard.
     fn has_owner(&self) -> bool {
         let snapshot = self.membership.snapshot.borrow();
-        let mut owners = snapshot.records.shards.iter().filter_map(|shard| shard.value.owner_id.as_ref());
-        owners.any(|owner| snapshot.alive.contains(owner))
+        let owner = snapshot.records.shards.first().and_then(|shard| shard.value.owner_id.as_ref());
+        owner.is_some_and(|owner| snapshot.alive.contains(owner))
     }
 
     fn ownership(&self) -> OwnershipView {
@@ -239,6 +239,16 @@ impl StandbyAccess {
 
 /// Adds the paths that a standby answers itself.
 pub fn configure_standby(cfg: &mut web::ServiceConfig, context: &StandbyContext, side: ListenerRole) {
+    configure_front(cfg, context, side, || false);
+}
+
+/// Adds the paths that a node with several shards answers itself. The metrics of one that owns a shard are not among them.
+pub fn configure_front(
+    cfg: &mut web::ServiceConfig,
+    context: &StandbyContext,
+    side: ListenerRole,
+    owns_any: impl Fn() -> bool + 'static,
+) {
     cfg.app_data(context.health.clone())
         .app_data(context.cluster_context.clone())
         .app_data(context.access.clone())
@@ -257,7 +267,8 @@ pub fn configure_standby(cfg: &mut web::ServiceConfig, context: &StandbyContext,
             standby_metrics(&request, &listeners, certificates).await
         }
     };
-    cfg.service(web::resource("/metrics").route(web::get().to(metrics)));
+    let owns_none = guard::fn_guard(move |_| !owns_any());
+    cfg.service(web::resource("/metrics").guard(owns_none).route(web::get().to(metrics)));
     // Other tokens go to the owner, which knows them.
     let own = |path: &'static str| {
         let access = context.access.clone();

@@ -12,7 +12,7 @@ use crate::api::{
 };
 
 /// Default number of listed jobs …
-const TOP: usize = 100;
+pub(super) const TOP: usize = 100;
 
 /// … and the maximum.
 const TOP_MAX: usize = 1_000;

@@ -23,6 +23,7 @@
 //! - [`openapi`]: the OpenAPI document;
 //! - `tokens`: named tokens; `audit`: the trail of what operators did;
 //! - [`request_id`]: the ids of requests;
+//! - `placement`: which shards of a cluster answer a request; [`merge`]: the answers of several shards as one;
 //! - [`auth`]: tokens and their roles; `permissions`: what they permit; `routes`: the table of paths, each with the role that it needs.
 //!
 //! Invariants: a response to a change is sent after the change is durable. A key, a token or the query of an endpoint
@@ -46,12 +47,14 @@ mod history;
 mod jobs;
 mod ledger;
 mod ledger_line;
+pub mod merge;
 mod metadata;
 pub mod metrics;
 pub mod model;
 pub mod openapi;
 pub mod operate;
 mod permissions;
+mod placement;
 mod query;
 mod random;
 mod replay;
@@ -95,11 +98,12 @@ use self::{
 };
 pub use self::{
     chaos::injector::{ChaosTargets, DeadLetterHandle},
-    cluster::{ClusterContext, ForwardCounters, StandbyAccess, StandbyContext, configure_standby},
+    cluster::{ClusterContext, ForwardCounters, StandbyAccess, StandbyContext, configure_front, configure_standby},
     declare::{ApplyError, declare},
     editions::EditionTables,
     error::AdminError,
     history::record_history,
+    placement::{Merge, Placement, placement, placement_of_body},
     routes::{GridhookRoute, Operation},
 };
 use crate::{
@@ -203,6 +207,11 @@ impl Control {
     /// Sets the access to `/metrics`.
     pub fn let_read_metrics(&self, readers: MetricsAccess) {
         self.exposition.set_readers(readers);
+    }
+
+    /// The topics, domains and namespaces.
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.registry
     }
 
     /// Ends all faults, when the server stops.

@@ -21,6 +21,10 @@ use super::{
     chaos, clock, cluster, dead_letters, editions, health, history, jobs, metadata, metrics,
     openapi::{self, OperationBuilder, SchemaRegistry, own},
     permissions::Target,
+    placement::{
+        Merge,
+        ShardScope::{self, All, Any, ByBody, ByTopic, Control},
+    },
     server, session, store, supervision, tail, tokens, top, validate,
 };
 
@@ -37,6 +41,8 @@ pub struct GridhookRoute {
     listener: ListenerRole,
     needs_chaos: bool,
     concern: Concern,
+    /// Which shards of a cluster answer.
+    pub(super) shards: ShardScope,
     operations: &'static [Operation],
 }
 
@@ -63,95 +69,96 @@ pub struct Operation {
 /// All paths.
 #[rustfmt::skip]
 static ROUTES: &[GridhookRoute] = &[
-    probe("/healthz", &[operation(GET_OR_HEAD, Access::OPEN, |route| route.to(health::healthz), own::healthz)]),
-    probe("/readyz", &[operation(GET_OR_HEAD, Access::OPEN, |route| route.to(health::readyz), own::readyz)]),
-    route("/openapi.json", &[operation(GET_OR_HEAD, Access::OPEN, |route| route.to(openapi::answer), own::openapi)]),
-    route("/metadata/endpoints", &[operation(GET, Access::OPEN, |route| route.to(metadata::endpoints), own::cloud_endpoints)]),
+    probe("/healthz", Any, &[operation(GET_OR_HEAD, Access::OPEN, |route| route.to(health::healthz), own::healthz)]),
+    probe("/readyz", Any, &[operation(GET_OR_HEAD, Access::OPEN, |route| route.to(health::readyz), own::readyz)]),
+    route("/openapi.json", Any, &[operation(GET_OR_HEAD, Access::OPEN, |route| route.to(openapi::answer), own::openapi)]),
+    route("/metadata/endpoints", Any, &[operation(GET, Access::OPEN, |route| route.to(metadata::endpoints), own::cloud_endpoints)]),
     // Without HEAD: a link checker must not confirm an endpoint.
-    validation("/eventsubscriptions/{eventSubscriptionName}/validate", &[
+    validation("/eventsubscriptions/{eventSubscriptionName}/validate", All(Merge::Found), &[
         operation(GET, Access::OPEN, |route| route.to(validate::answer), own::validate),
         operation(POST, Access::OPEN, |route| route.to(validate::answer), own::validate_by_post),
     ]),
-    route("/metrics", &[operation(GET, Access::METRICS, |route| route.to(metrics::scrape), own::metrics)]),
-    list("/top", &[operation(GET, Access::READ.or_portal(), |route| route.to(top::report), own::top)]),
-    route("/history", &[operation(GET, Access::READ, |route| route.to(history::report), own::history)]),
-    list("/tail", &[operation(GET, Access::READ, |route| route.to(tail::tail), own::tail)]),
-    route("/supervision", &[operation(GET, Access::READ, |route| route.to(supervision::report), own::supervision)]),
-    list("/jobs", &[operation(GET, Access::READ, |route| route.to(jobs::report), own::jobs)]),
-    list("/deadLetters", &[operation(GET, Access::READ, |route| route.to(dead_letters::newest::newest), own::newest_dead_letters)]),
-    route("/server", &[operation(GET, Access::READ, |route| route.to(server::report), own::server)]),
-    route("/editions", &[operation(GET, Access::READ, |route| route.to(editions::report), own::editions)]),
+    route("/metrics", All(Merge::Metrics), &[operation(GET, Access::METRICS, |route| route.to(metrics::scrape), own::metrics)]),
+    list("/top", ByTopic(Merge::Top), &[operation(GET, Access::READ.or_portal(), |route| route.to(top::report), own::top)]),
+    route("/history", ByTopic(Merge::History), &[operation(GET, Access::READ, |route| route.to(history::report), own::history)]),
+    list("/tail", ByTopic(Merge::Lines), &[operation(GET, Access::READ, |route| route.to(tail::tail), own::tail)]),
+    route("/supervision", ByTopic(Merge::Supervision), &[operation(GET, Access::READ, |route| route.to(supervision::report), own::supervision)]),
+    list("/jobs", All(Merge::Jobs), &[operation(GET, Access::READ, |route| route.to(jobs::report), own::jobs)]),
+    list("/deadLetters", ByTopic(Merge::DeadLetters), &[operation(GET, Access::READ, |route| route.to(dead_letters::newest::newest), own::newest_dead_letters)]),
+    route("/server", Any, &[operation(GET, Access::READ, |route| route.to(server::report), own::server)]),
+    route("/editions", Any, &[operation(GET, Access::READ, |route| route.to(editions::report), own::editions)]),
     #[cfg(feature = "simulate")]
-    route("/simulate", &[operation(POST, Access::READ, |route| route.to(simulate::run), own::simulate)]),
-    route("/clock", &[
+    route("/simulate", Any, &[operation(POST, Access::READ, |route| route.to(simulate::run), own::simulate)]),
+    route("/clock", All(Merge::Clock), &[
         operation(GET, Access::READ, |route| route.to(clock::report), own::clock),
         operation(POST, Access::OPERATE, |route| route.to(clock::confirm), own::confirm_clock),
     ]),
-    route("/cluster/status", &[operation(GET, Access::READ, |route| route.to(cluster::status), own::cluster_status)]),
-    route("/cluster/ownership", &[operation(GET, Access::READ, |route| route.to(cluster::ownership), own::ownership)]),
-    route("/cluster/move", &[operation(POST, Access::ADMIN, |route| route.to(cluster::move_shard), own::move_shard)]),
-    route("/cluster/drain", &[operation(POST, Access::ADMIN, |route| route.to(cluster::drain), own::drain_node)]),
-    route("/cluster/forget", &[operation(POST, Access::ADMIN, |route| route.to(cluster::forget), own::forget_node)]),
+    route("/cluster/status", Control, &[operation(GET, Access::READ, |route| route.to(cluster::status), own::cluster_status)]),
+    route("/cluster/ownership", Control, &[operation(GET, Access::READ, |route| route.to(cluster::ownership), own::ownership)]),
+    route("/cluster/move", Control, &[operation(POST, Access::ADMIN, |route| route.to(cluster::move_shard), own::move_shard)]),
+    route("/cluster/drain", Control, &[operation(POST, Access::ADMIN, |route| route.to(cluster::drain), own::drain_node)]),
+    route("/cluster/forget", Control, &[operation(POST, Access::ADMIN, |route| route.to(cluster::forget), own::forget_node)]),
     // A session has the role of its token, so everyone with a token may start one.
-    personal("/ui/session", &[
+    personal("/ui/session", Control, &[
         operation(GET, Access::READ.or_portal(), |route| route.to(session::report), own::session),
         operation(POST, Access::READ, |route| route.to(session::start), own::start_session),
         operation(DELETE, Access::READ, |route| route.to(session::end), own::end_session),
     ]),
-    route("/audit", &[operation(GET, Access::READ, |route| route.to(audit::list), own::audit)]),
-    route("/tokens", &[
+    route("/audit", All(Merge::Audit), &[operation(GET, Access::READ, |route| route.to(audit::list), own::audit)]),
+    route("/tokens", Control, &[
         operation(GET, Access::READ, |route| route.to(tokens::list), own::tokens),
         operation(POST, Access::ADMIN, |route| route.to(tokens::create), own::create_token),
     ]),
-    route("/tokens/{tokenName}", &[operation(DELETE, Access::ADMIN, |route| route.to(tokens::revoke), own::revoke_token)]),
-    route("/store/check", &[operation(POST, Access::OPERATE, |route| route.to(store::check), own::check_store)]),
-    route("/store/backup", &[operation(POST, Access::ADMIN, |route| route.to(store::back_up), own::back_up_store)]),
-    faults("/chaos", &[
+    route("/tokens/{tokenName}", Control, &[operation(DELETE, Access::ADMIN, |route| route.to(tokens::revoke), own::revoke_token)]),
+    route("/store/check", All(Merge::InTurn), &[operation(POST, Access::OPERATE, |route| route.to(store::check), own::check_store)]),
+    route("/store/backup", All(Merge::InTurn), &[operation(POST, Access::ADMIN, |route| route.to(store::back_up), own::back_up_store)]),
+    faults("/chaos", All(Merge::Sum), &[
         operation(GET, Access::READ, |route| route.to(chaos::report), own::chaos),
         operation(DELETE, Access::OPERATE, |route| route.to(chaos::end), own::end_chaos),
     ]),
-    faults("/chaos/kill", &[operation(POST, Access::ADMIN, |route| route.to(chaos::kill), own::kill)]),
-    faults("/chaos/poison", &[operation(POST, Access::ADMIN, |route| route.to(chaos::poison), own::poison)]),
-    faults("/chaos/stall", &[operation(POST, Access::ADMIN, |route| route.to(chaos::stall), own::stall)]),
-    faults("/chaos/writes", &[operation(POST, Access::ADMIN, |route| route.to(chaos::writes), own::fail_writes)]),
-    faults("/chaos/responses", &[operation(POST, Access::ADMIN, |route| route.to(chaos::responses), own::disturb_responses)]),
-    faults("/chaos/clock", &[operation(POST, Access::ADMIN, |route| route.to(chaos::clock), own::step_clock)]),
+    faults("/chaos/kill", ByBody(Merge::Found), &[operation(POST, Access::ADMIN, |route| route.to(chaos::kill), own::kill)]),
+    faults("/chaos/poison", ByBody(Merge::Found), &[operation(POST, Access::ADMIN, |route| route.to(chaos::poison), own::poison)]),
+    faults("/chaos/stall", ByBody(Merge::Each), &[operation(POST, Access::ADMIN, |route| route.to(chaos::stall), own::stall)]),
+    faults("/chaos/writes", All(Merge::Each), &[operation(POST, Access::ADMIN, |route| route.to(chaos::writes), own::fail_writes)]),
+    faults("/chaos/responses", ByBody(Merge::Each), &[operation(POST, Access::ADMIN, |route| route.to(chaos::responses), own::disturb_responses)]),
+    faults("/chaos/clock", All(Merge::Each), &[operation(POST, Access::ADMIN, |route| route.to(chaos::clock), own::step_clock)]),
 ];
 
 /// A path on the operators' listener.
-const fn route(template: &'static str, operations: &'static [Operation]) -> GridhookRoute {
+const fn route(template: &'static str, shards: ShardScope, operations: &'static [Operation]) -> GridhookRoute {
     GridhookRoute {
         template,
         listener: ListenerRole::Operators,
         needs_chaos: false,
         concern: Concern::Server,
+        shards,
         operations,
     }
 }
 
 /// A path for callers with tokens of any scope.
-const fn personal(template: &'static str, operations: &'static [Operation]) -> GridhookRoute {
-    GridhookRoute { concern: Concern::Caller, ..route(template, operations) }
+const fn personal(template: &'static str, shards: ShardScope, operations: &'static [Operation]) -> GridhookRoute {
+    GridhookRoute { concern: Concern::Caller, ..route(template, shards, operations) }
 }
 
 /// A list of resources, for callers with tokens of any scope.
-const fn list(template: &'static str, operations: &'static [Operation]) -> GridhookRoute {
-    GridhookRoute { concern: Concern::Listed, ..route(template, operations) }
+const fn list(template: &'static str, shards: ShardScope, operations: &'static [Operation]) -> GridhookRoute {
+    GridhookRoute { concern: Concern::Listed, ..route(template, shards, operations) }
 }
 
 /// A path that exists only with `chaos.enabled`.
-const fn faults(template: &'static str, operations: &'static [Operation]) -> GridhookRoute {
-    GridhookRoute { needs_chaos: true, ..route(template, operations) }
+const fn faults(template: &'static str, shards: ShardScope, operations: &'static [Operation]) -> GridhookRoute {
+    GridhookRoute { needs_chaos: true, ..route(template, shards, operations) }
 }
 
 /// A path on both listeners.
-const fn probe(template: &'static str, operations: &'static [Operation]) -> GridhookRoute {
-    GridhookRoute { listener: ListenerRole::Both, ..route(template, operations) }
+const fn probe(template: &'static str, shards: ShardScope, operations: &'static [Operation]) -> GridhookRoute {
+    GridhookRoute { listener: ListenerRole::Both, ..route(template, shards, operations) }
 }
 
 /// A path for endpoints, on the publishers' listener.
-const fn validation(template: &'static str, operations: &'static [Operation]) -> GridhookRoute {
-    GridhookRoute { listener: ListenerRole::Publishers, ..route(template, operations) }
+const fn validation(template: &'static str, shards: ShardScope, operations: &'static [Operation]) -> GridhookRoute {
+    GridhookRoute { listener: ListenerRole::Publishers, ..route(template, shards, operations) }
 }
 
 const fn operation(

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Default number of listed actors …
-const TOP: usize = 100;
+pub(super) const TOP: usize = 100;
 
 /// … and the maximum.
 const TOP_MAX: usize = 1_000;
@@ -51,11 +51,11 @@ impl EndsView {
         Self { panicked, killed, stopped, orphaned }
     }
 
-    fn sum(&self) -> u64 {
+    pub(super) fn sum(&self) -> u64 {
         self.panicked + self.killed + self.stopped + self.orphaned
     }
 
-    fn add(&mut self, other: &Self) {
+    pub(super) fn add(&mut self, other: &Self) {
         self.panicked += other.panicked;
         self.killed += other.killed;
         self.stopped += other.stopped;

@@ -10,10 +10,16 @@ use std::{
     time::Duration,
 };
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
 use serde::Deserialize;
 
-use super::{AdminError, Control, model::InvalidRequest, permissions::Permissions, query, tail};
+use super::{
+    AdminError, Control,
+    merge::{self, TopPart},
+    model::InvalidRequest,
+    permissions::Permissions,
+    query, tail,
+};
 use crate::{
     api::{
         status::HealthView,
@@ -25,11 +31,12 @@ use crate::{
     },
     event::{PartitionId, SubscriptionKey, Timestamp},
     policy::record::{Counters, Health},
+    publish::OneOfShards,
     store::chunk::LogTail,
 };
 
 /// Default number of listed event subscriptions …
-const TOP: usize = 50;
+pub(super) const TOP: usize = 50;
 
 /// … and the maximum.
 const TOP_MAX: usize = 500;
@@ -168,7 +175,17 @@ pub(super) fn contains(text: &str, part: &str) -> bool {
 /// `GET /top`.
 pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let query = TopQuery::read(request.query_string())?;
-    let (top, skip) = (query.page_size()?, query.offset()?);
+    let (mut top, mut skip) = (query.page_size()?, query.offset()?);
+    let is_part = request.extensions().contains::<OneOfShards>();
+    if is_part {
+        // Those before the page are among the first ones of all shards, but not of each.
+        (top, skip) = (top + skip, 0);
+        if top > merge::LINES_MAX {
+            let problem =
+                format!("is too large; allowed is a page within the first {} lines of a cluster", merge::LINES_MAX);
+            return Err(InvalidRequest::new("skip", problem).into());
+        }
+    }
     let now = control.clock.now();
     let topics = control.registry.topics();
     let mut all = Vec::new();
@@ -194,8 +211,13 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     }
     all.retain(|one| one.is_wanted(&query));
     report.matching = all.len();
+    let mut ranks = Vec::new();
     for position in page(&all, query.by, skip, top) {
         report.top.push(all[position].to_line(now).await?);
+        ranks.push(all[position].rank(query.by));
+    }
+    if is_part {
+        return Ok(HttpResponse::Ok().json(TopPart { report, ranks }));
     }
     Ok(HttpResponse::Ok().json(report))
 }
@@ -333,6 +355,7 @@ impl TopReport {
             failed_per_second: rate(|rates| rates.failed),
             matching: 0,
             top: Vec::new(),
+            missing_shards: Vec::new(),
         }
     }
 }

@@ -67,6 +67,10 @@ pub struct TopReport {
     /// Number of event subscriptions that match the search and the filters of the request.
     pub matching: usize,
     pub top: Vec<TopLine>,
+    /// Shards of a cluster whose event subscriptions are not in the figures, because no owner answers
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub missing_shards: Vec<usize>,
 }
 
 /// One event subscription.

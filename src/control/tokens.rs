@@ -52,6 +52,22 @@ impl Token {
         Self { grants: record.grants(), record, used, use_stored, ended: watch::Sender::new(false) }
     }
 
+    /// A token of another store, whose owner vouches for the record.
+    pub fn of_other_store(record: TokenRecord) -> Self {
+        Self::new(record)
+    }
+
+    /// Checks that this is the token with that text, and has not expired.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn check(&self, text: &str, now: Timestamp) -> Result<(), TokenProblem> {
+        if !bool::from(self.record.digest.as_bytes().ct_eq(digest(text).as_bytes())) {
+            return Err(TokenProblem::Unknown);
+        }
+        if self.record.is_expired(now) { Err(TokenProblem::Expired) } else { Ok(()) }
+    }
+
     /// The name.
     pub fn name(&self) -> &str {
         &self.record.name
@@ -81,6 +97,20 @@ impl Token {
             _ = revoked.wait_for(|revoked| *revoked) => {}
             () = expired => {}
         }
+    }
+}
+
+/// The named token of a request that another node has forwarded: the store of the control shard has it, and this one has not.
+#[derive(Clone, Debug)]
+pub struct ForwardedToken(pub Arc<Token>);
+
+impl ForwardedToken {
+    /// The token, if it is the one with this text.
+    ///
+    /// # Errors
+    /// If it is another one, or has expired.
+    pub fn find(&self, text: &str, now: Timestamp) -> Result<Arc<Token>, TokenProblem> {
+        self.0.check(text, now).map(|()| Arc::clone(&self.0))
     }
 }
 
@@ -197,12 +227,7 @@ impl Tokens {
         let digest = digest(text);
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
         let token = tokens.by_digest.get(&digest).ok_or(TokenProblem::Unknown)?;
-        if !bool::from(token.record.digest.as_bytes().ct_eq(digest.as_bytes())) {
-            return Err(TokenProblem::Unknown);
-        }
-        if token.record.is_expired(now) {
-            return Err(TokenProblem::Expired);
-        }
+        token.check(text, now)?;
         token.used.fetch_max(now.0, Ordering::Relaxed);
         let stored = token.use_stored.load(Ordering::Relaxed);
         let is_due = now.since(Timestamp(stored)) >= USE_INTERVAL;

@@ -29,6 +29,11 @@ mod traced;
 pub use refusal::Refusal;
 pub use republish::read_for_redrive;
 
+/// Marks a request that a node of a cluster sends to a shard which does not have all that the request is about: there are
+/// other namespaces in other shards.
+#[derive(Clone, Copy, Debug)]
+pub struct OneOfShards;
+
 /// The limits of a request. The defaults for requests and events are Azure's.
 #[derive(Clone, Copy, Debug)]
 pub struct PublishLimits {

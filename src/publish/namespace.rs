@@ -8,11 +8,11 @@
 
 use std::sync::Arc;
 
-use actix_web::{HttpRequest, HttpResponse, body::MessageBody, http::Method, web};
+use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, body::MessageBody, http::Method, web};
 use uuid::Uuid;
 
 use super::{
-    Refusal,
+    OneOfShards, Refusal,
     http::{Publisher, RefusedResponse, check_version, method_not_allowed, pattern, unknown},
 };
 use crate::control::{
@@ -63,7 +63,8 @@ pub(super) fn find(publisher: &Publisher, request: &HttpRequest) -> Result<Publi
         Some(name) => registry.namespace(name),
         None => {
             let called = publisher.called(request)?;
-            called.label().and_then(|label| registry.namespace(label)).or_else(|| registry.sole_namespace())
+            let sole = || registry.sole_namespace().filter(|_| !request.extensions().contains::<OneOfShards>());
+            called.label().and_then(|label| registry.namespace(label)).or_else(sole)
         }
     };
     let namespace = namespace.ok_or(Refusal::NoNamespace)?;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use actix_web::{
-    App,
+    App, HttpMessage as _,
     body::MessageBody,
     dev::{Service, ServiceResponse},
     http::{Method, header::HeaderMap},
@@ -17,7 +17,7 @@ use gridhook::{
     event::{Lane, SubscriptionKey},
     journal,
     policy::record::{RedrivePage, job::Job},
-    publish::auth::bearer::TokenIssuer,
+    publish::{OneOfShards, auth::bearer::TokenIssuer},
     store::chunk::SealedChunk,
 };
 use serde_json::{Value, json};
@@ -128,6 +128,18 @@ impl ControlFixture {
         }))
         .await;
         app.call(request.to_request()).await
+    }
+
+    /// The answer to a node that asks each shard of a cluster.
+    pub(super) async fn part(&self, path: &str) -> Answer {
+        let app = test::init_service(App::new().configure(|cfg| {
+            gridhook::admin::configure(cfg, self.control.clone(), self.token.clone(), self.vitals.clone(), self.chaos);
+        }))
+        .await;
+        let request = test::TestRequest::with_uri(path).insert_header(("Authorization", format!("Bearer {TOKEN}")));
+        let request = request.to_request();
+        request.extensions_mut().insert(OneOfShards);
+        finish(app.call(request).await).await
     }
 
     /// Lets the holder of this token read the metrics of the server.

@@ -26,6 +26,7 @@ mod provider;
 mod resources;
 mod routes;
 mod session;
+mod shards;
 mod subscription;
 mod test_filter;
 mod top;

@@ -85,7 +85,7 @@ pub(crate) fn bearer(signer: &Signer) -> BearerAuth {
 
 fn verdict(bearer: &BearerAuth, token: &str) -> &'static str {
     let anything = ScopedResource::default();
-    match bearer.check(token.as_bytes(), TokenRole::Publish, &anything, Timestamp(NOW * 1_000_000)) {
+    match bearer.check(token.as_bytes(), None, TokenRole::Publish, &anything, Timestamp(NOW * 1_000_000)) {
         Ok(_) => "good",
         Err(BearerProblem::Unreadable) => "unreadable",
         Err(BearerProblem::Refused(why)) => why,

@@ -271,7 +271,7 @@ fn an_access_token_that_was_changed_is_good_for_nothing_new() {
     let tokens = [(Some("ec"), Algorithm::ES256), (Some("rsa"), Algorithm::RS256)]
         .map(|(kid, algorithm)| signer.sign(kid, algorithm, &claims));
     let anything = ScopedResource::default();
-    let check = |token: &[u8]| bearer.check(token, TokenRole::Publish, &anything, Timestamp(now * 1_000_000));
+    let check = |token: &[u8]| bearer.check(token, None, TokenRole::Publish, &anything, Timestamp(now * 1_000_000));
     for token in &tokens {
         assert!(check(token.as_bytes()).is_ok());
     }

@@ -3,13 +3,19 @@
 //! Lists are ordered by key, and a page starts after the last key of the previous one, so that concurrent changes hide no
 //! other resource.
 
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::{HttpMessage, HttpRequest, HttpResponse};
 use serde_json::Value;
 use url::form_urlencoded;
 
 use crate::{
-    admin::{AdminError, Control, model::odata::NameFilter, query},
+    admin::{
+        AdminError, Control,
+        merge::{PageKeys, PagePart},
+        model::odata::NameFilter,
+        query,
+    },
     api::resource::Page,
+    publish::OneOfShards,
 };
 
 /// Maximum and default number of items of a page, as in Azure.
@@ -27,13 +33,16 @@ pub(super) struct PageRequest {
     /// URL of the list, and the other parameters of the query.
     url: String,
     query: Vec<(String, String)>,
+    /// Whether a node asks each shard of a cluster.
+    is_part: bool,
 }
 
 impl PageRequest {
     /// The page that a request asks for.
     pub(super) fn of(request: &HttpRequest, control: &Control) -> Result<Self, AdminError> {
         let url = format!("{}{}", control.operators_url(request), request.path());
-        let mut page = Self { names: None, top: TOP_MAX, after: None, url, query: Vec::new() };
+        let is_part = request.extensions().contains::<OneOfShards>();
+        let mut page = Self { names: None, top: TOP_MAX, after: None, url, query: Vec::new(), is_part };
         for (key, value) in form_urlencoded::parse(request.query_string().as_bytes()) {
             let (key, value) = (key.into_owned(), value.into_owned());
             match key.to_ascii_lowercase().as_str() {
@@ -69,6 +78,11 @@ impl PageRequest {
             Some(_) | None => None,
         };
         let value = resources.iter().map(|(_, resource)| view(resource)).collect();
+        if self.is_part {
+            let (top, link) = (self.top, self.link(""));
+            let keys = PageKeys { of: resources.into_iter().map(|(key, _)| key).collect(), top, is_last, link };
+            return HttpResponse::Ok().json(PagePart { value, keys });
+        }
         HttpResponse::Ok().json(Page { value, next_link })
     }
 

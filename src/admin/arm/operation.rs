@@ -12,6 +12,7 @@ use crate::{
         AdminError, Control,
         auth::{Access, AdminCaller},
         openapi::{OperationBuilder, SchemaRegistry},
+        placement::Merge,
     },
     api::what_if::Difference,
 };
@@ -74,6 +75,8 @@ pub struct Operation {
     pub access: Access,
     /// Whether it lists resources, and leaves out those that the caller may not see.
     pub(super) is_list: bool,
+    /// How the answers of the shards of a cluster become one, if the path names no topic, domain or namespace.
+    pub(in crate::admin) merge: Option<Merge>,
     handler: Handler,
     describe: Describe,
 }
@@ -92,21 +95,25 @@ macro_rules! answer {
 }
 pub(super) use answer;
 
+const fn of(method: Method, access: Access, handler: Handler, describe: Describe) -> Operation {
+    Operation { method, access, is_list: false, merge: None, handler, describe }
+}
+
 /// GET.
 pub(super) const fn get(handler: for<'a> fn(Call<'a>) -> Answer<'a>, describe: Describe) -> Operation {
-    Operation { method: Method::GET, access: Access::READ, is_list: false, handler: Handler::Call(handler), describe }
+    of(Method::GET, Access::READ, Handler::Call(handler), describe)
 }
 
 /// GET of a list of resources.
 pub(super) const fn list(handler: for<'a> fn(Call<'a>) -> Answer<'a>, describe: Describe) -> Operation {
     let mut operation = get(handler, describe);
     operation.is_list = true;
-    operation
+    operation.merged(Merge::List)
 }
 
 /// POST, for callers with a role.
 pub(super) const fn post(access: Access, handler: for<'a> fn(Call<'a>) -> Answer<'a>, describe: Describe) -> Operation {
-    Operation { method: Method::POST, access, is_list: false, handler: Handler::Call(handler), describe }
+    of(Method::POST, access, Handler::Call(handler), describe)
 }
 
 /// PUT, with the difference for `whatIf`.
@@ -115,36 +122,29 @@ pub(super) const fn put(
     difference: fn(Input<'_>) -> Result<Difference, AdminError>,
     describe: Describe,
 ) -> Operation {
-    let handler = Handler::Put(handler, difference);
-    Operation { method: Method::PUT, access: Access::ADMIN, is_list: false, handler, describe }
+    of(Method::PUT, Access::ADMIN, Handler::Put(handler, difference), describe)
 }
 
 /// PATCH.
 pub(super) const fn patch(handler: for<'a> fn(Call<'a>) -> Answer<'a>, describe: Describe) -> Operation {
-    Operation {
-        method: Method::PATCH,
-        access: Access::ADMIN,
-        is_list: false,
-        handler: Handler::Call(handler),
-        describe,
-    }
+    of(Method::PATCH, Access::ADMIN, Handler::Call(handler), describe)
 }
 
 /// DELETE.
 pub(super) const fn delete(handler: for<'a> fn(Call<'a>) -> Answer<'a>, describe: Describe) -> Operation {
-    Operation {
-        method: Method::DELETE,
-        access: Access::ADMIN,
-        is_list: false,
-        handler: Handler::Call(handler),
-        describe,
-    }
+    of(Method::DELETE, Access::ADMIN, Handler::Call(handler), describe)
 }
 
 impl Operation {
     /// The same operation, also for portal links.
     pub(super) const fn or_portal(mut self) -> Self {
         self.access = self.access.or_portal();
+        self
+    }
+
+    /// The same operation, which all shards of a cluster answer.
+    pub(super) const fn merged(mut self, merge: Merge) -> Self {
+        self.merge = Some(merge);
         self
     }
 

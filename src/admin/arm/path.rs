@@ -108,7 +108,7 @@ impl ArmPath {
     }
 
     /// The name that a parameter has, if the path has it.
-    pub(super) fn optional(&self, parameter: &str) -> Option<&str> {
+    pub(in crate::admin) fn optional(&self, parameter: &str) -> Option<&str> {
         self.names.iter().find(|(known, _)| *known == parameter).map(|(_, name)| name.as_str())
     }
 

@@ -21,7 +21,9 @@ use crate::{
             self as doc, account as account_doc, dead_letters as dead_letters_doc, events as events_doc,
             namespaces as namespaces_doc, subscriptions as subscriptions_doc, topics as topics_doc,
         },
-        operate, replay, retry, test_filter, trace,
+        operate,
+        placement::Merge,
+        replay, retry, test_filter, trace,
     },
     control::record::topic::TopicKind,
     policy::record::{Command, job::JobCommand},
@@ -73,13 +75,13 @@ macro_rules! on_subscription {
 #[rustfmt::skip]
 static ACCOUNT: [(&str, &[Operation]); 8] = [
     ("/tenants", &[get(answer!(_c => Ok(account::tenants())), account_doc::tenants)]),
-    ("/subscriptions", &[get(answer!(c => account::subscriptions(c.control, c.request)), account_doc::subscriptions)]),
-    ("/subscriptions/{subscriptionId}", &[get(answer!(c => account::subscription(c.control, c.path.name("subscriptionId")?)), account_doc::subscription)]),
-    ("/subscriptions/{subscriptionId}/resourceGroups", &[get(answer!(c => account::resource_groups(c.control, c.request, c.path.name("subscriptionId")?)), account_doc::resource_groups)]),
-    ("/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}", &[get(answer!(c => account::resource_group(c.control, &c.path.scope()?)), account_doc::resource_group)]),
-    ("/subscriptions/{subscriptionId}/providers", &[get(answer!(c => Ok(account::providers(c.control, c.path.name("subscriptionId")?))), account_doc::providers)]),
-    ("/subscriptions/{subscriptionId}/providers/Microsoft.EventGrid", &[get(answer!(c => Ok(account::provider(c.control, c.path.name("subscriptionId")?))), account_doc::provider)]),
-    ("/subscriptions/{subscriptionId}/locations", &[get(answer!(c => Ok(account::locations(c.control, c.path.name("subscriptionId")?))), account_doc::locations)]),
+    ("/subscriptions", &[get(answer!(c => account::subscriptions(c.control, c.request)), account_doc::subscriptions).merged(Merge::List)]),
+    ("/subscriptions/{subscriptionId}", &[get(answer!(c => account::subscription(c.control, c.path.name("subscriptionId")?)), account_doc::subscription).merged(Merge::Found)]),
+    ("/subscriptions/{subscriptionId}/resourceGroups", &[get(answer!(c => account::resource_groups(c.control, c.request, c.path.name("subscriptionId")?)), account_doc::resource_groups).merged(Merge::List)]),
+    ("/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}", &[get(answer!(c => account::resource_group(c.control, &c.path.scope()?)), account_doc::resource_group).merged(Merge::Found)]),
+    ("/subscriptions/{subscriptionId}/providers", &[get(answer!(c => Ok(account::providers(c.control, c.path.name("subscriptionId")?))), account_doc::providers).merged(Merge::Union)]),
+    ("/subscriptions/{subscriptionId}/providers/Microsoft.EventGrid", &[get(answer!(c => Ok(account::provider(c.control, c.path.name("subscriptionId")?))), account_doc::provider).merged(Merge::Union)]),
+    ("/subscriptions/{subscriptionId}/locations", &[get(answer!(c => Ok(account::locations(c.control, c.path.name("subscriptionId")?))), account_doc::locations).merged(Merge::Union)]),
 ];
 
 #[rustfmt::skip]

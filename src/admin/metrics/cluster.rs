@@ -59,7 +59,7 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
     }
     text.family(counter(
         "gridhook_cluster_forwarded_requests_total",
-        "Requests that this node forwarded to the owner as a standby, by result, since the process started.",
+        "Requests that this node forwarded to the owner of a shard, by result, since the process started.",
     ));
     text.sample(&[("result", "answered")], cluster_context.forwarded.answered.get());
     text.sample(&[("result", "failed")], cluster_context.forwarded.failed.get());

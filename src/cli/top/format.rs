@@ -33,8 +33,12 @@ pub(super) fn page(report: &TopReport, by: &str, has_keys: bool) -> Vec<String> 
             number(report.pending),
             if has_keys { "; keys: q quit, a h b p f i n sort" } else { "" }
         ),
-        String::new(),
     ];
+    if !report.missing_shards.is_empty() {
+        let shards: Vec<String> = report.missing_shards.iter().map(ToString::to_string).collect();
+        lines.push(format!("without the shards that have no owner: {}", shards.join(", ")));
+    }
+    lines.push(String::new());
     let header =
         ["SUBSCRIPTION", "HEALTH", "DELIV/S", "REQ/S", "FAIL/S", "OK", "BACKLOG", "AGE", "PENDING", "IN FLIGHT"];
     let mut table = TextTable::new(header);

@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 use crate::{
     control::{
         record::token::{Grant, ScopedResource, TokenRole},
-        tokens::{self, Token, TokenProblem, Tokens},
+        tokens::{self, ForwardedToken, Token, TokenProblem, Tokens},
     },
     event::Timestamp,
     publish::Refusal,
@@ -131,10 +131,12 @@ enum Audience {
 }
 
 impl BearerAuth {
-    /// Whether the holder of `token` has this role for a resource. Returns a named token.
+    /// Whether the holder of `token` has this role for a resource. Returns a named token. Another node may have forwarded it
+    /// with its record.
     pub fn check(
         &self,
         token: &[u8],
+        forwarded: Option<&ForwardedToken>,
         role: TokenRole,
         resource: &ScopedResource,
         now: Timestamp,
@@ -148,9 +150,15 @@ impl BearerAuth {
             let is_permitted = grants.iter().any(|grant| has_role(grant) && grant.covers(Some(resource)));
             if is_permitted { Ok(()) } else { Err(BearerProblem::Forbidden(role)) }
         };
-        if let Some(tokens) = self.tokens.as_ref().filter(|_| token.starts_with(tokens::PREFIX)) {
-            let token = tokens.find(token, now)?;
-            return permits(token.grants()).map(|()| Some(token));
+        if token.starts_with(tokens::PREFIX) {
+            let found = match (forwarded, &self.tokens) {
+                (Some(forwarded), _) => Some(forwarded.find(token, now)?),
+                (None, Some(tokens)) => Some(tokens.find(token, now)?),
+                (None, None) => None,
+            };
+            if let Some(token) = found {
+                return permits(token.grants()).map(|()| Some(token));
+            }
         }
         let Some(issuer) = &self.issuer else {
             let readable = decode_header(token).is_ok();

@@ -231,6 +231,11 @@ fn authority(text: &str) -> Option<HostAndPort> {
     Some((Host::parse(name.strip_suffix('.').unwrap_or(name)).ok()?, port))
 }
 
+/// The first label of the host that a request was sent to, which may be the name of a topic, domain or namespace.
+pub fn label_of(request: &HttpRequest, proxies: &[IpNet]) -> Option<String> {
+    RequestAuthority::of(request, proxies).ok()?.label().map(str::to_owned)
+}
+
 /// The configured names of the server.
 #[derive(Clone, Debug, Default)]
 pub struct ServerNames {

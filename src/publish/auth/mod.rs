@@ -27,7 +27,7 @@ mod scope;
 use std::{net::IpAddr, sync::Arc};
 
 use actix_web::{
-    HttpRequest,
+    HttpMessage as _, HttpRequest,
     http::{StatusCode, header::AUTHORIZATION},
 };
 use ipnet::IpNet;
@@ -37,7 +37,10 @@ use self::{bearer::BearerAuth, failed_auth::FailedAuthLimiter, host::ServerNames
 pub(super) use self::{host::RequestAuthority, scope::KeyScope};
 use super::Refusal;
 use crate::{
-    control::{record::token::TokenRole, tokens::Token},
+    control::{
+        record::token::TokenRole,
+        tokens::{ForwardedToken, Token},
+    },
     event::Timestamp,
 };
 
@@ -146,7 +149,8 @@ impl Authenticator {
             return local().and_then(|()| key::check(token, &scope.keys, called)).map(|()| None);
         }
         if scheme.eq_ignore_ascii_case(b"Bearer") {
-            let checked = self.rules.bearer.check(token, role, &scope.resource(request), now);
+            let forwarded = request.extensions().get::<ForwardedToken>().cloned();
+            let checked = self.rules.bearer.check(token, forwarded.as_ref(), role, &scope.resource(request), now);
             return checked.map_err(|problem| problem.refusal(called.to_string()));
         }
         Err(scope.unknown_scheme())

@@ -65,6 +65,7 @@ export default function Subscriptions() {
             <span class="faint" role="status">${num(data.matching)} of ${num(data.subscriptions)}, ${num(data.suspended)} suspended, ${num(data.held)} held</span>
             ${may('operate') && Object.values(ACTIONS).map((action) => html`<button type="button" key=${action.verb} disabled=${selected.size === 0} title=${action.about} onClick=${() => act(action)}>${action.name}${selected.size > 0 ? ` ${selected.size}` : ''}</button>`)}
           </div>
+          ${data.missingShards && html`<p class="notice" role="status">Without the event subscriptions of shards that have no owner: ${data.missingShards.join(', ')}.</p>`}
           ${data.matching === 0 && html`<div class="empty">No event subscription matches.</div>`}
           <${Table} name="Event subscriptions" rows=${data.top} first=${data.skip} total=${data.matching} onWindow=${onWindow} id=${idOf} sort=${order} onSort=${setOrder}
             selected=${selected} onSelect=${may('operate') ? select : undefined}

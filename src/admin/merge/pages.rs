@@ -1,0 +1,165 @@
+//! Pages of lists. A page has the first items of what all shards have, and the next one begins after its last item, so that
+//! no item is listed twice or not at all.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use url::form_urlencoded;
+
+use super::ShardAnswer;
+use crate::api::{
+    audit::{AuditEntry, AuditPageView},
+    dead_letters::{NewDeadLetterView, NewestDeadLettersView},
+    resource::Page,
+};
+
+/// The page of one shard.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(in crate::admin) struct PagePart {
+    /// The resources.
+    pub(in crate::admin) value: Vec<Value>,
+    /// How they continue.
+    pub(in crate::admin) keys: PageKeys,
+}
+
+/// What the order and the next page of a list need.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(in crate::admin) struct PageKeys {
+    /// The key of each resource.
+    pub(in crate::admin) of: Vec<String>,
+    /// The maximum number of resources of a page.
+    pub(in crate::admin) top: usize,
+    /// Whether the shard has no more.
+    pub(in crate::admin) is_last: bool,
+    /// The URL of the next page without its last key.
+    pub(in crate::admin) link: String,
+}
+
+/// Lists are ordered by key. Parts with the same key are one resource, such as a resource group.
+pub(super) fn list(answers: &[ShardAnswer]) -> serde_json::Result<Value> {
+    let (mut all, mut is_last, mut page) = (BTreeMap::new(), true, None);
+    for answer in answers {
+        let PagePart { value, keys } = answer.read()?;
+        is_last &= keys.is_last;
+        for (key, resource) in keys.of.into_iter().zip(value) {
+            all.entry(key).or_insert(resource);
+        }
+        page.get_or_insert((keys.top, keys.link));
+    }
+    let (top, link) = page.unwrap_or_default();
+    is_last &= all.len() <= top;
+    let (keys, value): (Vec<String>, Vec<Value>) = all.into_iter().take(top).unzip();
+    let next_link = keys.last().filter(|_| !is_last).map(|last| {
+        let last: String = form_urlencoded::byte_serialize(last.as_bytes()).collect();
+        format!("{link}{last}")
+    });
+    serde_json::to_value(Page { value, next_link })
+}
+
+/// Joins lists, of which an equal item is listed once, and objects.
+pub(super) fn union(all: &mut Value, more: Value) {
+    match (all, more) {
+        (Value::Array(all), Value::Array(more)) => {
+            for item in more {
+                match all.iter_mut().find(|known| is_same(known, &item)) {
+                    Some(known) => union(known, item),
+                    None => all.push(item),
+                }
+            }
+        }
+        (Value::Object(all), Value::Object(more)) => {
+            for (key, value) in more {
+                union(all.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (all @ Value::Null, more) => *all = more,
+        (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_), _) => {}
+    }
+}
+
+fn is_same(known: &Value, item: &Value) -> bool {
+    let named = |key: &str| known.get(key).is_some() && known.get(key) == item.get(key);
+    known == item || named("id") || named("resourceType")
+}
+
+/// The place of each shard in the trail: the number before which it continues, nothing at the beginning, and `-` at the end.
+fn places(query: &str) -> Vec<String> {
+    let places = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "continue");
+    places.map(|(_, places)| places.split('.').map(str::to_owned).collect()).unwrap_or_default()
+}
+
+pub(super) fn query_of_shard(query: &str, shard: usize) -> Option<String> {
+    let place = places(query).into_iter().nth(shard).unwrap_or_default();
+    if place == "-" {
+        return None;
+    }
+    let mut of_shard = form_urlencoded::Serializer::new(String::new());
+    of_shard.extend_pairs(form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key != "continue"));
+    if !place.is_empty() {
+        of_shard.append_pair("continue", &place);
+    }
+    Some(of_shard.finish())
+}
+
+fn top_in(query: &str, default: usize) -> usize {
+    let top = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "top");
+    top.and_then(|(_, top)| top.parse().ok()).unwrap_or(default)
+}
+
+/// The default of `top` of the trail and of dead letters.
+const TOP: usize = 100;
+
+/// The newest operations. Each shard has a trail and numbers of its own.
+pub(super) fn audit(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
+    let (mut places, mut all) = (places(query), Vec::new());
+    let shards = answers.last().map_or(0, |last| last.shard + 1).max(places.len());
+    places.resize(shards, String::new());
+    for answer in answers {
+        let AuditPageView { value, r#continue } = answer.read()?;
+        let place = &mut places[answer.shard];
+        let ends = [place.clone(), r#continue.unwrap_or_else(|| "-".to_owned())];
+        *place = if value.is_empty() { ends[1].clone() } else { ends[0].clone() };
+        let count = value.len();
+        let entries = value.into_iter().enumerate().map(|(at, entry)| {
+            // Where its shard continues after this entry.
+            let next = if at + 1 == count { ends[1].clone() } else { entry.number.to_string() };
+            (answer.shard, next, entry)
+        });
+        all.extend(entries);
+    }
+    all.sort_by_key(|(shard, _, entry)| (Reverse(instant(&entry.at)), *shard, Reverse(entry.number)));
+    all.truncate(top_in(query, TOP));
+    for (shard, next, _) in &all {
+        places[*shard].clone_from(next);
+    }
+    let is_end = places.iter().all(|place| place == "-");
+    let value: Vec<AuditEntry> = all.into_iter().map(|(.., entry)| entry).collect();
+    serde_json::to_value(AuditPageView { value, r#continue: (!is_end).then(|| places.join(".")) })
+}
+
+/// The newest dead letters. What a shard has not looked through yet is left to the next page.
+pub(super) fn dead_letters(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
+    let (mut now, mut all, mut before) = (String::new(), Vec::<NewDeadLetterView>::new(), None::<i128>);
+    for answer in answers {
+        let NewestDeadLettersView { now: at, value, r#continue } = answer.read()?;
+        now = at;
+        all.extend(value);
+        before = before.max(r#continue.and_then(|before| before.parse().ok()));
+    }
+    let micros = |line: &NewDeadLetterView| instant(&line.line.at).map(|at| i128::from(at.as_microsecond()));
+    all.retain(|line| micros(line) >= before);
+    all.sort_by_key(|line| Reverse(micros(line)));
+    let top = top_in(query, TOP);
+    if let Some(last) = all.get(top.saturating_sub(1)).filter(|_| all.len() > top).and_then(micros) {
+        all.retain(|line| micros(line) >= Some(last));
+        before = Some(last);
+    }
+    let r#continue = before.map(|before| before.to_string());
+    serde_json::to_value(NewestDeadLettersView { now, value: all, r#continue })
+}
+
+pub(super) fn instant(text: &str) -> Option<Timestamp> {
+    text.parse().ok()
+}

@@ -1,0 +1,228 @@
+//! Reports of figures: sums, and the first lines of an order.
+
+use std::cmp::{Ordering, Reverse};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use url::form_urlencoded;
+
+use super::{ShardAnswer, pages::instant};
+use crate::api::{
+    clock::ClockView,
+    history::HistoryReport,
+    jobs::JobsReport,
+    supervision::{EndsView, RecoveryView, SupervisionReport},
+    top::{SortOrder, TopReport},
+};
+
+/// The maximum number of lines of `/top` that a shard gives: of a page, and of those before it.
+pub(in crate::admin) const LINES_MAX: usize = 10_000;
+
+/// The figures of one shard, and the rank of each line.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(in crate::admin) struct TopPart {
+    /// The report.
+    pub(in crate::admin) report: TopReport,
+    /// The largest comes first.
+    pub(in crate::admin) ranks: Vec<[f64; 3]>,
+}
+
+#[derive(Default)]
+struct Parameters {
+    by: SortOrder,
+    top: Option<usize>,
+    skip: usize,
+}
+
+impl Parameters {
+    /// The shards have refused what cannot be read.
+    fn read(query: &str) -> Self {
+        let mut read = Self::default();
+        for (key, value) in form_urlencoded::parse(query.as_bytes()) {
+            match &*key {
+                "by" => read.by = serde_json::from_value(Value::String(value.into_owned())).unwrap_or_default(),
+                "top" => read.top = value.parse().ok(),
+                "skip" => read.skip = value.parse().unwrap_or_default(),
+                _ => {}
+            }
+        }
+        read
+    }
+}
+
+pub(super) fn top(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
+    let Parameters { by, top, skip } = Parameters::read(query);
+    let (mut all, mut lines): (Option<TopReport>, Vec<_>) = (None, Vec::new());
+    for answer in answers {
+        let TopPart { mut report, ranks } = answer.read()?;
+        lines.extend(ranks.into_iter().zip(std::mem::take(&mut report.top)));
+        match &mut all {
+            None => all = Some(report),
+            Some(all) => all.add(report),
+        }
+    }
+    let Some(mut all) = all else { return Ok(Value::Null) };
+    // Equal ones stay in the order of the shards, and within a shard in its own.
+    lines.sort_by(|(a, line), (b, other)| match by {
+        SortOrder::Name => line.subscription.cmp(&other.subscription),
+        SortOrder::Activity
+        | SortOrder::Health
+        | SortOrder::Backlog
+        | SortOrder::Pending
+        | SortOrder::Failures
+        | SortOrder::InFlight
+        | SortOrder::DeadLetters => b.iter().zip(a).map(|(b, a)| b.total_cmp(a)).fold(Ordering::Equal, Ordering::then),
+    });
+    let lines = lines.into_iter().map(|(_, line)| line).skip(skip);
+    all.top = lines.take(top.unwrap_or(crate::admin::top::TOP)).collect();
+    serde_json::to_value(all)
+}
+
+impl TopReport {
+    fn add(&mut self, more: Self) {
+        let rates = |a: Option<f64>, b: Option<f64>| Some(a? + b?).or(a).or(b);
+        self.window_seconds = self.window_seconds.or(more.window_seconds);
+        self.subscriptions += more.subscriptions;
+        self.suspended += more.suspended;
+        self.held += more.held;
+        self.in_flight += more.in_flight;
+        self.backlog += more.backlog;
+        self.pending += more.pending;
+        self.dead_lettered += more.dead_lettered;
+        self.dropped += more.dropped;
+        self.delivered_per_second = rates(self.delivered_per_second, more.delivered_per_second);
+        self.failed_per_second = rates(self.failed_per_second, more.failed_per_second);
+        self.matching += more.matching;
+    }
+}
+
+pub(super) fn jobs(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
+    let mut all = JobsReport { now: String::new(), open: 0, jobs: Vec::new() };
+    for answer in answers {
+        let JobsReport { now, open, jobs } = answer.read()?;
+        all.now = now;
+        all.open += open;
+        all.jobs.extend(jobs);
+    }
+    all.jobs.sort_by_key(|job| Reverse(instant(&job.job.started)));
+    all.jobs.truncate(Parameters::read(query).top.unwrap_or(crate::admin::jobs::TOP));
+    serde_json::to_value(all)
+}
+
+/// Counts are added. Percentiles cannot be: the largest of the shards are reported.
+pub(super) fn history(answers: &[ShardAnswer]) -> serde_json::Result<Value> {
+    let reports: Vec<HistoryReport> = answers.iter().map(ShardAnswer::read).collect::<Result<_, _>>()?;
+    let mut recorded: Vec<(i64, &HistoryReport)> = Vec::new();
+    for report in reports.iter().filter(|report| report.recorded) {
+        recorded.extend(instant(&report.from).map(|from| (from.as_second(), report)));
+    }
+    let Some(first) = recorded.iter().min_by_key(|(from, _)| *from).copied() else {
+        return reports.first().map(serde_json::to_value).transpose().map(Option::unwrap_or_default);
+    };
+    let step = i64::try_from(first.1.step_seconds).unwrap_or(1).max(1);
+    let offset = |from: i64| usize::try_from((from - first.0) / step).unwrap_or(0);
+    let counts = |of: fn(&HistoryReport) -> &[Option<u32>]| {
+        joined(recorded.iter().map(|(from, report)| (offset(*from), of(report))), u32::saturating_add)
+    };
+    let times = |of: fn(&HistoryReport) -> &[Option<f64>]| {
+        joined(recorded.iter().map(|(from, report)| (offset(*from), of(report))), f64::max)
+    };
+    let since = recorded.iter().map(|(_, report)| &report.since).min().cloned().unwrap_or_default();
+    serde_json::to_value(HistoryReport {
+        recorded: true,
+        since,
+        from: first.1.from.clone(),
+        step_seconds: first.1.step_seconds,
+        published: counts(|report| &report.published),
+        delivered: counts(|report| &report.delivered),
+        failed_requests: counts(|report| &report.failed_requests),
+        given_up: counts(|report| &report.given_up),
+        backlog: counts(|report| &report.backlog),
+        pending: counts(|report| &report.pending),
+        response_p50_milliseconds: times(|report| &report.response_p50_milliseconds),
+        response_p99_milliseconds: times(|report| &report.response_p99_milliseconds),
+    })
+}
+
+/// Columns that begin at different steps as one. A step is a gap if it is one in all of them.
+fn joined<'a, T: Copy + 'a>(
+    columns: impl Iterator<Item = (usize, &'a [Option<T>])>,
+    join: fn(T, T) -> T,
+) -> Vec<Option<T>> {
+    let mut all: Vec<Option<T>> = Vec::new();
+    for (offset, column) in columns {
+        if all.len() < offset + column.len() {
+            all.resize(offset + column.len(), None);
+        }
+        for (to, value) in all[offset..].iter_mut().zip(column) {
+            *to = match (*to, *value) {
+                (Some(a), Some(b)) => Some(join(a, b)),
+                (a, b) => a.or(b),
+            };
+        }
+    }
+    all
+}
+
+/// Counts are added, and the slowest recoveries reported.
+pub(super) fn supervision(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
+    let mut all = SupervisionReport {
+        actors: 0,
+        ended: 0,
+        ends: EndsView::default(),
+        quarantined: 0,
+        recovery: RecoveryView::default(),
+        most_restarted: Vec::new(),
+    };
+    let slower = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
+    for answer in answers {
+        let report: SupervisionReport = answer.read()?;
+        all.actors += report.actors;
+        all.ended += report.ended;
+        all.ends.add(&report.ends);
+        all.quarantined += report.quarantined;
+        let (recovery, more) = (&mut all.recovery, report.recovery);
+        *recovery = RecoveryView {
+            count: recovery.count + more.count,
+            last: slower(recovery.last, more.last),
+            p50: slower(recovery.p50, more.p50),
+            p99: slower(recovery.p99, more.p99),
+            longest: slower(recovery.longest, more.longest),
+        };
+        all.most_restarted.extend(report.most_restarted);
+    }
+    all.most_restarted.sort_by_key(|actor| Reverse(actor.incarnations.ends.sum()));
+    all.most_restarted.truncate(Parameters::read(query).top.unwrap_or(crate::admin::supervision::TOP));
+    serde_json::to_value(all)
+}
+
+/// The clock that is furthest from that of its machine. Expiry is paused if it is in one shard.
+pub(super) fn clock(answers: &[ShardAnswer]) -> serde_json::Result<Value> {
+    let clocks: Vec<ClockView> = answers.iter().map(ShardAnswer::read).collect::<Result<_, _>>()?;
+    let expiry_paused = clocks.iter().any(|clock| clock.expiry_paused);
+    let ahead = |clock: &ClockView| clock.wall_clock_ahead_seconds.abs();
+    let furthest = clocks.into_iter().reduce(|a, b| if ahead(&b) > ahead(&a) { b } else { a });
+    furthest
+        .map(|clock| serde_json::to_value(ClockView { expiry_paused, ..clock }))
+        .transpose()
+        .map(Option::unwrap_or_default)
+}
+
+/// Adds numbers, and joins lists.
+pub fn sum(all: &mut Value, more: Value) {
+    match (all, more) {
+        (Value::Array(all), Value::Array(more)) => all.extend(more),
+        (Value::Object(all), Value::Object(more)) => {
+            for (key, value) in more {
+                sum(all.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (Value::Number(all), Value::Number(more)) => {
+            if let (Some(a), Some(b)) = (all.as_u64(), more.as_u64()) {
+                *all = (a + b).into();
+            }
+        }
+        (all @ Value::Null, more) => *all = more,
+        (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_), _) => {}
+    }
+}

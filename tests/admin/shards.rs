@@ -1,0 +1,388 @@
+//! A cluster with several shards: where a request goes, and the answers of the shards as one. They are compared with those of
+//! one store that has everything.
+
+use actix_web::http::Method;
+use expect_test::expect;
+use gridhook::{
+    admin::{
+        ChaosMode, GridhookRoute, Merge, Placement,
+        arm::routes::ROUTES,
+        merge::{ShardAnswer, exposition},
+        placement, placement_of_body,
+    },
+    cluster::shard_of,
+};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::control::{ControlFixture, RG, hook};
+
+/// One store with all resources, and shards with those of their names.
+struct Stores {
+    whole: ControlFixture,
+    shards: Vec<ControlFixture>,
+}
+
+impl Stores {
+    async fn new(shards: usize) -> Self {
+        let fixture = || ControlFixture::new(ChaosMode::Enabled);
+        let stores = Self { whole: fixture(), shards: (0..shards).map(|_| fixture()).collect() };
+        for (at, name) in
+            ["europe", "orders", "Bills", "stock", "plant", "users", "a-1", "a-2", "a-3", "zebra"].iter().enumerate()
+        {
+            let kind = ["topics", "domains", "topics", "namespaces"][at % 4];
+            let group = ["rg", "other"][at / 7];
+            let path = format!("{}/{kind}/{name}", RG.replace("/rg/", &format!("/{group}/")));
+            stores.put(&path, json!({"location": format!("place-{}", at % 3)})).await;
+            for subscription in (0..at).filter(|_| kind != "namespaces") {
+                let name = format!("{path}/eventSubscriptions/to-{}", (subscription * 7 + at) % 10);
+                stores.put(&name, hook()).await;
+                if subscription % 3 == 1 {
+                    stores.send("POST", &format!("{name}/hold"), Value::Null).await;
+                }
+            }
+        }
+        stores
+    }
+
+    async fn put(&self, path: &str, body: Value) {
+        self.send("PUT", path, body).await;
+    }
+
+    /// Sends a request to the whole store, and to the shard that it concerns.
+    async fn send(&self, method: &str, path: &str, body: Value) {
+        let Placement::Named(name) = placement(&method.parse().expect("a method"), path, "") else {
+            panic!("{path} has no name")
+        };
+        for store in [&self.whole, &self.shards[shard_of(&name, self.shards.len())]] {
+            let answer = store.call(method, path, body.clone()).await;
+            assert!(answer.status < 300, "{path}: {}", answer.text);
+        }
+    }
+
+    /// The answers of the whole store and of all shards.
+    async fn ask(&self, target: &str) -> [Value; 2] {
+        let whole = self.whole.call("GET", target, Value::Null).await;
+        assert_eq!(whole.status, 200, "{target}: {}", whole.text);
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let Placement::All(merge) = placement(&Method::GET, path, query) else { panic!("{path} is of one shard") };
+        let mut answers = Vec::new();
+        for (shard, store) in self.shards.iter().enumerate() {
+            let query = merge.query_of_shard(query, shard).expect("it is asked");
+            let answer = store.part(&format!("{path}?{query}")).await;
+            assert_eq!(answer.status, 200, "{target}: {}", answer.text);
+            answers.push(ShardAnswer { shard, body: answer.text.into() });
+        }
+        [whole.json(), merge.merge(query, &answers, &[]).expect("answers of shards")]
+    }
+}
+
+/// Without what differs between two servers that do the same.
+fn comparable(mut answer: Value) -> Value {
+    match &mut answer {
+        Value::Object(object) => {
+            for key in ["systemData", "metricResourceId", "now", "window_seconds", "windowSeconds"] {
+                object.remove(key);
+            }
+            object.values_mut().for_each(|value| *value = comparable(value.take()));
+        }
+        Value::Array(list) => list.iter_mut().for_each(|value| *value = comparable(value.take())),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+    answer
+}
+
+#[actix_web::test]
+async fn lists_of_all_shards_have_the_pages_of_one_store() {
+    for shards in [1, 2, 5] {
+        let stores = Stores::new(shards).await;
+        let all = "/subscriptions/S-1/providers/Microsoft.EventGrid";
+        for list in [
+            format!("{all}/topics"),
+            format!("{all}/domains"),
+            format!("{all}/namespaces"),
+            format!("{RG}/topics"),
+            format!("{all}/eventSubscriptions"),
+            format!("{RG}/locations/place-1/eventSubscriptions"),
+            "/subscriptions".to_owned(),
+            "/subscriptions/S-1/resourceGroups".to_owned(),
+        ] {
+            for top in ["", "$top=1", "$top=3", "$top=3&$filter=contains(name,'a')", "$top=100"] {
+                let mut next = Some(format!("{list}?{top}"));
+                let mut pages = 0;
+                while let Some(target) = next {
+                    let [mut whole, mut merged] = stores.ask(&target).await.map(comparable);
+                    if list.ends_with("/resourceGroups") {
+                        // It is that of one of its resources.
+                        for group in [&mut whole, &mut merged]
+                            .into_iter()
+                            .flat_map(|page| page["value"].as_array_mut())
+                            .flatten()
+                        {
+                            group["location"].take();
+                        }
+                    }
+                    assert_eq!(merged, whole, "{shards} shards: {target}");
+                    next = whole["nextLink"].as_str().map(|link| link.replace("http://here", ""));
+                    pages += 1;
+                    assert!(pages < 100, "pages without an end");
+                }
+            }
+        }
+    }
+}
+
+#[actix_web::test]
+async fn reports_of_all_shards_are_those_of_one_store() {
+    for shards in [1, 2, 5] {
+        let stores = Stores::new(shards).await;
+        for report in ["/jobs", "/jobs?top=1", "/supervision", "/deadLetters", "/chaos"] {
+            let [whole, merged] = stores.ask(report).await.map(comparable);
+            assert_eq!(merged, whole, "{shards} shards: {report}");
+        }
+        for report in ["/subscriptions/S-1/locations", "/subscriptions/S-1/providers"] {
+            let [whole, merged] = stores.ask(report).await.map(|answer| sorted(comparable(answer)));
+            assert_eq!(merged, whole, "{shards} shards: {report}");
+        }
+    }
+}
+
+/// With lists in an order of their items.
+fn sorted(mut answer: Value) -> Value {
+    match &mut answer {
+        Value::Object(object) => object.values_mut().for_each(|value| *value = sorted(value.take())),
+        Value::Array(list) => {
+            list.iter_mut().for_each(|value| *value = sorted(value.take()));
+            list.sort_by_key(ToString::to_string);
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+    answer
+}
+
+#[actix_web::test]
+async fn pages_of_the_top_of_all_shards_are_parts_of_one_order() {
+    let stores = Stores::new(3).await;
+    for by in ["activity", "health", "backlog", "name"] {
+        let line = |line: &Value| (line["topic"].clone(), line["subscription"].clone());
+        let lines = |report: &Value| report["top"].as_array().expect("lines").iter().map(line).collect::<Vec<_>>();
+        let [whole, merged] = stores.ask(&format!("/top?by={by}&top=500")).await;
+        let order = lines(&merged);
+        let sums = |report: &Value| ["subscriptions", "held", "matching"].map(|sum| report[sum].clone());
+        assert_eq!(sums(&merged), sums(&whole), "{by}");
+        assert!(sums(&whole).iter().all(|sum| sum.as_u64() > Some(5)), "{whole}");
+        let kept = |lines: Vec<(Value, Value)>| {
+            let mut texts: Vec<String> = lines.into_iter().map(|line| format!("{line:?}")).collect();
+            texts.sort();
+            texts
+        };
+        assert_eq!(kept(order.clone()), kept(lines(&whole)), "{by}: each event subscription once");
+        let mut paged = Vec::new();
+        for skip in (0..order.len()).step_by(7) {
+            let [_, page] = stores.ask(&format!("/top?by={by}&top=7&skip={skip}")).await;
+            paged.extend(lines(&page));
+        }
+        assert_eq!(paged, order, "{by}: pages");
+        if by == "name" {
+            assert!(order.iter().map(|(_, name)| name.as_str()).is_sorted(), "{order:?}");
+        }
+    }
+    let answer = stores.shards[0].part("/top?top=500&skip=9501").await;
+    assert_eq!(answer.status, 400, "{}", answer.text);
+}
+
+#[actix_web::test]
+async fn a_report_names_the_shards_that_are_missing() {
+    let stores = Stores::new(2).await;
+    let answer = ShardAnswer { shard: 0, body: stores.shards[0].part("/jobs").await.text.into() };
+    let merged = Merge::Jobs.merge("", &[answer], &[1]).expect("an answer");
+    assert_eq!(merged["missingShards"], json!([1]));
+}
+
+proptest! {
+    #[test]
+    fn pages_of_the_audit_trails_have_each_operation_once(
+        trails in proptest::collection::vec(proptest::collection::vec(0_i64..50, 0..12), 1..5),
+        top in 1_usize..6,
+    ) {
+        // Each trail is in the order of its numbers, newest first.
+        let trails: Vec<Vec<(u64, i64)>> = trails.into_iter().map(|mut times| {
+            times.sort_unstable();
+            times.into_iter().enumerate().map(|(number, at)| (number as u64, at)).rev().collect()
+        }).collect();
+        let (mut seen, mut query) = (Vec::new(), format!("top={top}"));
+        for _ in 0..100 {
+            let answers: Vec<ShardAnswer> = trails.iter().enumerate().filter_map(|(shard, trail)| {
+                let of_shard = Merge::Audit.query_of_shard(&query, shard)?;
+                let before = of_shard.split('&').find_map(|pair| pair.strip_prefix("continue=")?.parse().ok());
+                let rest: Vec<_> = trail.iter().filter(|(number, _)| before.is_none_or(|before: u64| *number < before)).collect();
+                let entry = |(number, at): &&(u64, i64)| json!({
+                    "number": number, "at": format!("2026-01-01T00:00:{at:02}Z"), "method": "PUT",
+                    "path": format!("/{shard}"), "status": 200, "request_id": "", "changes": [], "suppressed": 0,
+                    "requestId": "",
+                });
+                let value: Vec<Value> = rest.iter().take(top).map(entry).collect();
+                let next = rest.get(top).map(|(number, _)| (number + 1).to_string());
+                let body = json!({"value": value, "continue": next}).to_string();
+                Some(ShardAnswer { shard, body: body.into() })
+            }).collect();
+            let page = Merge::Audit.merge(&query, &answers, &[]).expect("answers of shards");
+            let entries = page["value"].as_array().expect("entries");
+            prop_assert!(entries.len() <= top);
+            seen.extend(entries.iter().map(|entry| (entry["path"].to_string(), entry["number"].as_u64().expect("a number"))));
+            match page["continue"].as_str() {
+                Some(next) => query = format!("top={top}&continue={next}"),
+                None => break,
+            }
+        }
+        let mut expected: Vec<_> = trails.iter().enumerate()
+            .flat_map(|(shard, trail)| trail.iter().map(move |(number, _)| (format!("\"/{shard}\""), *number))).collect();
+        seen.sort();
+        expected.sort();
+        prop_assert_eq!(seen, expected);
+    }
+}
+
+#[test]
+fn histories_are_added_where_their_times_are_the_same() {
+    let report = |from: &str, counts: Value, times: Value| {
+        let body = json!({
+            "recorded": true, "since": from, "from": from, "stepSeconds": 5, "published": counts, "delivered": [],
+            "failedRequests": [], "givenUp": [], "backlog": [], "pending": [], "responseP50Milliseconds": times,
+            "responseP99Milliseconds": [],
+        });
+        body.to_string()
+    };
+    let bodies = [
+        report("2026-01-01T00:00:10Z", json!([1, null, 3]), json!([2.5])),
+        report("2026-01-01T00:00:05Z", json!([10, 20, null, 40, 50]), json!([null, 4.5])),
+        json!({
+            "recorded": false, "since": "", "from": "1970-01-01T00:00:00Z", "stepSeconds": 5, "published": [],
+            "delivered": [], "failedRequests": [], "givenUp": [], "backlog": [], "pending": [],
+            "responseP50Milliseconds": [], "responseP99Milliseconds": [],
+        })
+        .to_string(),
+    ];
+    let answers: Vec<_> =
+        bodies.into_iter().enumerate().map(|(shard, body)| ShardAnswer { shard, body: body.into() }).collect();
+    let merged = Merge::History.merge("", &answers, &[]).expect("answers of shards");
+    assert_eq!(merged["from"], "2026-01-01T00:00:05Z");
+    assert_eq!(merged["published"], json!([10, 21, null, 43, 50]));
+    assert_eq!(merged["responseP50Milliseconds"], json!([null, 4.5]));
+}
+
+#[test]
+fn metrics_of_shards_are_one_exposition() {
+    let of = |delivered: u64, topic: &str| {
+        format!(
+            "# HELP gridhook_delivered_total Events.\n# TYPE gridhook_delivered_total counter\n\
+             gridhook_delivered_total{{topic=\"{topic}\",subscription=\"s\"}} {delivered}\n\
+             gridhook_delivered_total{{topic=\"_other\",subscription=\"_other\"}} 5\n\
+             # HELP gridhook_topics Topics.\n# TYPE gridhook_topics gauge\ngridhook_topics 1\n\
+             # HELP process_threads Threads.\n# TYPE process_threads gauge\nprocess_threads {delivered}\n# EOF\n"
+        )
+    };
+    let (first, second) = (of(1, "orders"), of(2, "bills"));
+    expect![[r#"
+        # HELP gridhook_delivered_total Events.
+        # TYPE gridhook_delivered_total counter
+        gridhook_delivered_total{topic="orders",subscription="s"} 1
+        gridhook_delivered_total{shard="0",topic="_other",subscription="_other"} 5
+        gridhook_delivered_total{topic="bills",subscription="s"} 2
+        gridhook_delivered_total{shard="2",topic="_other",subscription="_other"} 5
+        # HELP gridhook_topics Topics.
+        # TYPE gridhook_topics gauge
+        gridhook_topics{shard="0"} 1
+        gridhook_topics{shard="2"} 1
+        # HELP process_threads Threads.
+        # TYPE process_threads gauge
+        process_threads 1
+        # EOF
+    "#]]
+    .assert_eq(&exposition(&[(0, &first), (2, &second)]));
+}
+
+#[test]
+fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
+    let shown = |method: &Method, path: &str, query: &str| format!("{:?}", placement(method, path, query));
+    for route in ROUTES.iter() {
+        let path = route.template.replace(['{', '}'], "");
+        let name =
+            ["namespaceName", "domainName", "topicName"].into_iter().find(|name| path.contains(&format!("/{name}")));
+        for operation in route.operations {
+            let found = placement(&operation.method, &path, "");
+            match name {
+                Some(name) => assert_eq!(found, Placement::Named(name.to_owned()), "{path}"),
+                None => assert!(matches!(found, Placement::Any | Placement::All(_)), "{path}: {found:?}"),
+            }
+        }
+    }
+    let mut lines = Vec::new();
+    for route in GridhookRoute::all(ChaosMode::Enabled) {
+        let methods: Vec<&Method> = route.operations().map(|(method, _)| method).collect();
+        lines.push(format!("{}: {}", route.template, shown(methods[0], route.template, "")));
+    }
+    for target in [
+        "/top?by=name&topic=/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/Orders",
+        "/tail?topic=/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/namespaces/plant/topics/heat",
+        "/supervision?topic=namespace:plant:heat",
+        "/supervision?topic=domain:shop",
+        "/supervision?topic=orders",
+        "/subscriptions/s/providers/microsoft.eventgrid/TOPICS",
+        "/unknown",
+    ] {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        lines.push(format!("{target}: {}", shown(&Method::GET, path, query)));
+    }
+    for body in
+        [r#"{"actor": "topic", "topic": "orders", "by": "panic"}"#, r#"{"actor": "random", "by": "panic"}"#, "x"]
+    {
+        lines.push(format!("{body}: {:?}", placement_of_body(Merge::Found, body.as_bytes())));
+    }
+    expect![[r#"
+        /healthz: Any
+        /readyz: Any
+        /openapi.json: Any
+        /metadata/endpoints: Any
+        /eventsubscriptions/{eventSubscriptionName}/validate: All(Found)
+        /metrics: All(Metrics)
+        /top: All(Top)
+        /history: All(History)
+        /tail: All(Lines)
+        /supervision: All(Supervision)
+        /jobs: All(Jobs)
+        /deadLetters: All(DeadLetters)
+        /server: Any
+        /editions: Any
+        /simulate: Any
+        /clock: All(Clock)
+        /cluster/status: Control
+        /cluster/ownership: Control
+        /cluster/move: Control
+        /cluster/drain: Control
+        /cluster/forget: Control
+        /ui/session: Control
+        /audit: All(Audit)
+        /tokens: Control
+        /tokens/{tokenName}: Control
+        /store/check: All(InTurn)
+        /store/backup: All(InTurn)
+        /chaos: All(Sum)
+        /chaos/kill: ByBody(Found)
+        /chaos/poison: ByBody(Found)
+        /chaos/stall: ByBody(Each)
+        /chaos/writes: All(Each)
+        /chaos/responses: ByBody(Each)
+        /chaos/clock: All(Each)
+        /top?by=name&topic=/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/Orders: Named("Orders")
+        /tail?topic=/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/namespaces/plant/topics/heat: Named("plant")
+        /supervision?topic=namespace:plant:heat: Named("plant")
+        /supervision?topic=domain:shop: Named("shop")
+        /supervision?topic=orders: Named("orders")
+        /subscriptions/s/providers/microsoft.eventgrid/TOPICS: All(List)
+        /unknown: Any
+        {"actor": "topic", "topic": "orders", "by": "panic"}: Named("orders")
+        {"actor": "random", "by": "panic"}: All(Found)
+        x: Any"#]]
+    .assert_eq(&lines.join("\n"));
+}
