@@ -327,19 +327,19 @@ impl Publisher {
         }
     }
 
-    /// Publishes CloudEvents that this server delivers to a topic of its own.
+    /// Publishes a JSON array of CloudEvents that this server, or the cluster, delivers to a topic of its own.
     ///
     /// # Errors
     /// If the topic would refuse them from a publisher.
-    pub async fn forward(&self, topic: &TopicHandle, events: &[Bytes]) -> Result<(), Refusal> {
+    pub async fn forward(&self, topic: &TopicHandle, events: Bytes) -> Result<(), Refusal> {
         let began = self.clock.now();
         let published = async {
             self.refuse_closed()?;
-            let (record, body) = (topic.record(), Bytes::from([b"[", &*events.join(&b","[..]), b"]"].concat()));
+            let record = topic.record();
             let content =
                 RequestContent { content_type: Some("application/cloudevents-batch+json"), attributes: Vec::new() };
             let target = EventTarget::kept(&record).checking(topic.catalogue());
-            let draft = schema::read(&target, &content, &body, &self.limits)?;
+            let draft = schema::read(&target, &content, &events, &self.limits)?;
             note_nonconforming(topic, &target);
             match self.journal.publish(topic.partition(), draft.into_chunks(), None).await {
                 Ok(_) => Ok(()),

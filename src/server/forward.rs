@@ -32,6 +32,7 @@ use hyper::{
     body::{Body, Frame, Incoming, SizeHint},
     client::conn::http1::{SendRequest, handshake},
     header::{self, HeaderName, HeaderValue},
+    http::response::Parts,
 };
 use hyper_util::rt::TokioIo;
 use tokio::{
@@ -58,7 +59,7 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 const IDLE_MAX: usize = 64;
 
 /// Headers that concern one connection (RFC 9110, 7.6.1), and what this server sets itself.
-const HOP_BY_HOP: [&str; 10] = [
+const HOP_BY_HOP: [&str; 12] = [
     "connection",
     "content-length",
     "expect",
@@ -69,6 +70,8 @@ const HOP_BY_HOP: [&str; 10] = [
     "transfer-encoding",
     "upgrade",
     hop::CLIENT_NAME,
+    hop::TOKEN_NAME,
+    hop::PART_NAME,
 ];
 
 /// What the standby's threads share.
@@ -84,13 +87,26 @@ pub(super) struct Forwarder {
 }
 
 /// The connections of a thread to owners.
-struct Hops {
+pub(super) struct Hops {
     forwarder: Forwarder,
     idle: RefCell<IdleHops>,
 }
 
 /// A connection to an owner.
 type Hop = SendRequest<RequestBody>;
+
+/// A request to an owner.
+pub(super) type OutgoingRequest = Request<RequestBody>;
+
+/// The response of an owner, and its connection.
+pub(super) struct OwnerResponse {
+    pub(super) response: Response<Incoming>,
+    key: HopKey,
+    hop: Hop,
+}
+
+/// Why a request or a response ends early.
+pub(super) type Ended = LocalBoxFuture<'static, &'static str>;
 
 type IdleHops = HashMap<HopKey, Vec<IdleHop>>;
 
@@ -120,11 +136,26 @@ impl Forwarder {
 
     /// Forwards every request without a route.
     pub(super) fn configure(&self, cfg: &mut web::ServiceConfig, side: ListenerSide) {
-        let hops = Rc::new(Hops { forwarder: self.clone(), idle: RefCell::default() });
+        let hops = Hops::new(self.clone());
         cfg.default_service(web::to(move |request: HttpRequest, payload: web::Payload| {
             let hops = Rc::clone(&hops);
-            async move { hops.answer(request, payload, side).await }
+            async move {
+                match outgoing(&request, payload) {
+                    Some(outgoing) => hops.answer(&request, outgoing, side, None).await,
+                    None => unavailable("the request cannot be forwarded"),
+                }
+            }
         }));
+    }
+
+    /// Whether this node owns the shard.
+    pub(super) fn is_owner(&self) -> bool {
+        self.role.borrow().lease().is_some()
+    }
+
+    /// Whether the shard has an owner, as this node sees it.
+    pub(super) fn has_owner(&self) -> bool {
+        self.owner_in(&self.role.borrow()).is_some()
     }
 
     /// The address of the owner, which may be this node.
@@ -133,6 +164,36 @@ impl Forwarder {
             Role::Standby { owner } => owner.as_ref().map(|NodeAddress { address, .. }| address.clone()),
             Role::Owner(_) | Role::Draining(_) => Some(self.own.clone()),
         }
+    }
+
+    /// The address of the owner, if there is one.
+    pub(super) fn owner(&self) -> Option<String> {
+        self.owner_in(&self.role.borrow())
+    }
+
+    /// A new connection for the node's own requests, to any thread.
+    pub(super) async fn open<B>(&self, address: &str) -> io::Result<SendRequest<B>>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.open_for(address, ListenerSide::Operators).await
+    }
+
+    async fn open_for<B>(&self, address: &str, side: ListenerSide) -> io::Result<SendRequest<B>>
+    where
+        B: Body<Data = Bytes> + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.connector.pause(address).await;
+        let stream = TcpStream::connect(address).await?;
+        // Without it a request of two writes waits for an acknowledgement. Failing to set it is harmless.
+        stream.set_nodelay(true).ok();
+        let stream = self.connector.handshake(stream, address, Some(side)).await?;
+        let (hop, connection) = handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        // Its errors are those of its requests.
+        actix_rt::spawn(async move { connection.await.ok() });
+        Ok(hop)
     }
 
     /// Returns once another node than the one at `address` owns the store.
@@ -147,19 +208,42 @@ impl Forwarder {
 }
 
 impl Hops {
-    async fn answer(self: Rc<Self>, request: HttpRequest, payload: web::Payload, side: ListenerSide) -> HttpResponse {
+    pub(super) fn new(forwarder: Forwarder) -> Rc<Self> {
+        Rc::new(Self { forwarder, idle: RefCell::default() })
+    }
+
+    pub(super) fn forwarder(&self) -> &Forwarder {
+        &self.forwarder
+    }
+
+    /// The owner's answer to a client. It ends early once `ended` says why.
+    pub(super) async fn answer(
+        self: &Rc<Self>,
+        request: &HttpRequest,
+        outgoing: OutgoingRequest,
+        side: ListenerSide,
+        ended: Option<Ended>,
+    ) -> HttpResponse {
         let peer = request.conn_data::<Peer>().cloned().unwrap_or_default();
         let counters = Arc::clone(&self.forwarder.counters);
         // A client may close its side and read on. Only one that waits for events counts as gone then, as at the owner.
         let waits_for_events = request.path().ends_with(":receive");
+        let mut ended = ended;
+        let ends = async {
+            match &mut ended {
+                Some(ended) => ended.await,
+                None => std::future::pending().await,
+            }
+        };
         let answered = tokio::select! {
-            answered = self.forward(&request, payload, side) => answered,
+            answered = self.send(outgoing, side, OWNER_WAIT) => answered,
             () = peer.gone(), if waits_for_events => Err("the client has gone"),
+            why = ends => Err(why),
         };
         match answered {
             Ok(response) => {
                 counters.answered.add(1);
-                response
+                self.relayed(response, ended)
             }
             Err(why) => {
                 counters.failed.add(1);
@@ -168,14 +252,14 @@ impl Hops {
         }
     }
 
-    async fn forward(
-        self: &Rc<Self>,
-        request: &HttpRequest,
-        payload: web::Payload,
+    /// Sends a request to the owner, once there is one within `wait`.
+    pub(super) async fn send(
+        &self,
+        mut outgoing: OutgoingRequest,
         side: ListenerSide,
-    ) -> Result<HttpResponse, &'static str> {
-        let mut outgoing = outgoing(request, payload).ok_or("the request cannot be forwarded")?;
-        let until = Instant::now() + OWNER_WAIT;
+        wait: Duration,
+    ) -> Result<OwnerResponse, &'static str> {
+        let until = Instant::now() + wait;
         loop {
             let connected = timeout_at(until, self.connect(side)).await;
             let (address, mut hop) = connected.map_err(|_| "no node owns the store")?;
@@ -185,7 +269,7 @@ impl Hops {
                 () = lost => return Err("the owner of the store has changed; the request may or may not have been processed"),
             };
             match sent {
-                Ok(response) => return Ok(self.relayed(response, HopKey { address, side }, hop)),
+                Ok(response) => return Ok(OwnerResponse { response, key: HopKey { address, side }, hop }),
                 Err(mut error) => match error.take_message() {
                     Some(unsent) => outgoing = unsent,
                     None => return Err("the owner did not answer; the request may or may not have been processed"),
@@ -209,7 +293,7 @@ impl Hops {
                 }
             }
             let opened = tokio::select! {
-                opened = self.open(&address, side) => opened,
+                opened = self.forwarder.open_for(&address, side) => opened,
                 () = self.forwarder.clone().lost(address.clone()) => continue,
             };
             match opened {
@@ -222,35 +306,37 @@ impl Hops {
         }
     }
 
-    async fn open(&self, address: &str, side: ListenerSide) -> io::Result<Hop> {
-        self.forwarder.connector.pause(address).await;
-        let stream = TcpStream::connect(address).await?;
-        // Without it a request of two writes waits for an acknowledgement. Failing to set it is harmless.
-        stream.set_nodelay(true).ok();
-        let stream = self.forwarder.connector.handshake(stream, address, Some(side)).await?;
-        let (hop, connection) = handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-        // Its errors are those of its requests.
-        actix_rt::spawn(async move { connection.await.ok() });
-        Ok(hop)
-    }
-
-    /// The response to the client.
-    fn relayed(self: &Rc<Self>, response: Response<Incoming>, key: HopKey, hop: Hop) -> HttpResponse {
+    /// The body of a response. It ends early with the ownership, and once `ended` says why.
+    pub(super) fn body(self: &Rc<Self>, answered: OwnerResponse, ended: Option<Ended>) -> (Parts, ResponseBody) {
+        let OwnerResponse { response, key, hop } = answered;
         let (head, body) = response.into_parts();
         let size = head.headers.get(header::CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
-        let lost = Box::pin(self.forwarder.clone().lost(key.address.clone()));
+        let lost = self.forwarder.clone().lost(key.address.clone());
+        let lost = async move {
+            lost.await;
+            "the owner of the store has changed"
+        };
+        let ended: Ended = match ended {
+            None => Box::pin(lost),
+            Some(ended) => Box::pin(async move {
+                tokio::select! {
+                    why = lost => why,
+                    why = ended => why,
+                }
+            }),
+        };
         let size = match (size, body.is_end_stream()) {
             (Some(size), _) => BodySize::Sized(size),
             (None, true) => BodySize::None,
             (None, false) => BodySize::Stream,
         };
-        let body = ResponseBody {
-            body,
-            size,
-            lost,
-            has_ended: false,
-            hop: Some(ReturnedHop { hops: Rc::clone(self), key, hop }),
-        };
+        let hop = Some(ReturnedHop { hops: Rc::clone(self), key, hop });
+        (head, ResponseBody { body, size, ended, has_ended: false, hop })
+    }
+
+    /// The response to the client.
+    pub(super) fn relayed(self: &Rc<Self>, answered: OwnerResponse, ended: Option<Ended>) -> HttpResponse {
+        let (head, body) = self.body(answered, ended);
         let status = StatusCode::from_u16(head.status.as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
         let mut relayed = HttpResponse::with_body(status, BoxBody::new(body));
         for (name, value) in forwarded(&head.headers) {
@@ -280,17 +366,34 @@ fn forwarded(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderV
 }
 
 /// The request to the owner.
-fn outgoing(request: &HttpRequest, payload: web::Payload) -> Option<Request<RequestBody>> {
-    let local = *request.conn_data::<LocalAddress>()?;
-    let client = hop::client(request.peer_addr()?, local);
+pub(super) fn outgoing(request: &HttpRequest, payload: web::Payload) -> Option<OutgoingRequest> {
     let length = request.headers().get(actix_header::CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
     let is_chunked = request.chunked().unwrap_or(false);
     let left = if is_chunked { None } else { Some(length.unwrap_or(0)) };
-    let mut outgoing = Request::new(RequestBody { payload: payload.into_inner(), left });
+    let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
+    let mut outgoing =
+        with_body(request, target, RequestBody { content: Content::Payload(payload.into_inner()), left })?;
+    if let Some(length) = length.filter(|_| !is_chunked) {
+        outgoing.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    Some(outgoing)
+}
+
+/// The request to an owner, with another target and a whole body.
+pub(super) fn outgoing_whole(request: &HttpRequest, target: &str, body: Bytes) -> Option<OutgoingRequest> {
+    let length = body.len();
+    let mut outgoing = with_body(request, target, RequestBody::whole(body))?;
+    outgoing.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    Some(outgoing)
+}
+
+fn with_body(request: &HttpRequest, target: &str, body: RequestBody) -> Option<OutgoingRequest> {
+    let local = *request.conn_data::<LocalAddress>()?;
+    let client = hop::client(request.peer_addr()?, local);
+    let mut outgoing = Request::new(body);
     *outgoing.method_mut() = request.method().as_str().parse().ok()?;
     *outgoing.version_mut() = Version::HTTP_11;
-    let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
     *outgoing.uri_mut() = target.parse::<Uri>().ok()?;
     for (name, value) in request.headers() {
         let name = HeaderName::from_bytes(name.as_str().as_bytes()).ok()?;
@@ -302,9 +405,6 @@ fn outgoing(request: &HttpRequest, payload: web::Payload) -> Option<Request<Requ
     if let Some(called) = request.uri().authority() {
         outgoing.headers_mut().insert(header::HOST, HeaderValue::from_str(called.as_str()).ok()?);
     }
-    if let Some(length) = length.filter(|_| !is_chunked) {
-        outgoing.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
-    }
     outgoing.headers_mut().insert(hop::CLIENT_NAME, HeaderValue::from_str(&client).ok()?);
     Some(outgoing)
 }
@@ -315,11 +415,25 @@ pub(super) fn unavailable(message: &str) -> HttpResponse {
     HttpResponse::ServiceUnavailable().insert_header((actix_header::RETRY_AFTER, "1")).json(body)
 }
 
-/// The body of a client's request.
-struct RequestBody {
-    payload: actix_web::dev::Payload,
+/// The body of a request to an owner.
+pub(super) struct RequestBody {
+    content: Content,
     /// The bytes that are left, if their number is known.
     left: Option<u64>,
+}
+
+enum Content {
+    /// Of a client, as it comes.
+    Payload(actix_web::dev::Payload),
+    /// All of it, until it was sent.
+    Whole(Option<Bytes>),
+}
+
+impl RequestBody {
+    pub(super) fn whole(body: Bytes) -> Self {
+        let left = Some(body.len() as u64);
+        Self { content: Content::Whole(Some(body).filter(|body| !body.is_empty())), left }
+    }
 }
 
 impl Body for RequestBody {
@@ -327,8 +441,13 @@ impl Body for RequestBody {
     type Error = io::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let Some(bytes) = ready!(Pin::new(&mut self.payload).poll_next(cx)) else { return Poll::Ready(None) };
-        let bytes = bytes.map_err(io::Error::other)?;
+        let next = match &mut self.content {
+            Content::Payload(payload) => {
+                ready!(Pin::new(payload).poll_next(cx)).transpose().map_err(io::Error::other)?
+            }
+            Content::Whole(body) => body.take(),
+        };
+        let Some(bytes) = next else { return Poll::Ready(None) };
         if let Some(left) = &mut self.left {
             *left = left.saturating_sub(bytes.len() as u64);
         }
@@ -345,11 +464,11 @@ impl Body for RequestBody {
 }
 
 /// The body of the owner's response.
-struct ResponseBody {
+pub(super) struct ResponseBody {
     body: Incoming,
     size: BodySize,
-    /// Ends when the owner loses the store.
-    lost: LocalBoxFuture<'static, ()>,
+    /// Ends it early.
+    ended: Ended,
     has_ended: bool,
     /// The connection, which serves the next request once the body has ended.
     hop: Option<ReturnedHop>,
@@ -383,8 +502,8 @@ impl MessageBody for ResponseBody {
                     return Poll::Ready(None);
                 }
                 Poll::Pending => {
-                    ready!(self.lost.as_mut().poll(cx));
-                    return Poll::Ready(Some(Err("the owner of the store has changed".into())));
+                    let why = ready!(self.ended.as_mut().poll(cx));
+                    return Poll::Ready(Some(Err(why.into())));
                 }
             }
         }

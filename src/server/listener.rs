@@ -20,6 +20,7 @@ use super::{
     },
     io_error,
     node::WriteStall,
+    router::{self, ShardRouter},
     tls, workers,
 };
 use crate::{
@@ -79,6 +80,14 @@ pub(super) struct Standby {
     pub(super) context: StandbyContext,
     /// What forwards the rest.
     pub(super) forwarder: Forwarder,
+}
+
+/// What a node with several shards serves.
+pub(super) struct Front {
+    /// What it answers itself.
+    pub(super) context: StandbyContext,
+    /// What forwards the rest.
+    pub(super) router: ShardRouter,
 }
 
 /// The listener for the other nodes of a cluster.
@@ -178,13 +187,25 @@ impl HttpListener {
     ) -> Result<Server, ServerError> {
         let is_divided = self.admin.is_some();
         let configure = move |cfg: &mut web::ServiceConfig, side| {
-            let role = match (is_divided, side) {
-                (false, _) => ListenerRole::Both,
-                (true, ListenerSide::Publishers) => ListenerRole::Publishers,
-                (true, ListenerSide::Operators) => ListenerRole::Operators,
-            };
-            admin::configure_standby(cfg, &context, role);
+            admin::configure_standby(cfg, &context, role_of(is_divided, side));
             forwarder.configure(cfg, side);
+        };
+        self.serve_beside(config, budget, workers(config), config.server.shutdown_timeout, configure)
+    }
+
+    /// Serves the sockets of a node with several shards.
+    #[expect(dead_code, reason = "the nodes of a cluster have one shard so far")]
+    pub(super) fn serve_front(
+        &self,
+        config: &Config,
+        budget: &DescriptorBudget,
+        Front { context, router }: Front,
+    ) -> Result<Server, ServerError> {
+        let is_divided = self.admin.is_some();
+        let configure = move |cfg: &mut web::ServiceConfig, side| {
+            let owner = router.clone();
+            admin::configure_front(cfg, &context, role_of(is_divided, side), move || owner.owns_any());
+            router.configure(cfg, side);
         };
         self.serve_beside(config, budget, workers(config), config.server.shutdown_timeout, configure)
     }
@@ -228,18 +249,7 @@ impl HttpListener {
         let workers = workers(config);
         let operators_address = self.addresses[self.addresses.len() - 1];
         let (own_url, admin_url) = (self.own_url(), self.admin.as_ref().map(|_| self.url(1)));
-        let ListenerContext { control, publisher, tokens, health, token, cluster, stall } = context;
-        let shared = ListenerShared {
-            publisher,
-            tokens,
-            health,
-            control,
-            cluster,
-            stall,
-            token: web::Data::new(token),
-            dashboard: config.server.dashboard,
-            chaos: if config.chaos.enabled { ChaosMode::Enabled } else { ChaosMode::Disabled },
-        };
+        let shared = ListenerShared::new(config, context);
         // Requests that other nodes forward have a part of their own.
         let of_nodes = if self.nodes.is_some() { budget.inbound / 2 } else { 0 };
         let ConnectionShares { publishers: connections, operators } =
@@ -248,12 +258,7 @@ impl HttpListener {
             let configured = config.limits.connections;
             tracing::warn!(configured, connections, "limits.connections is reduced to fit the limit of open files");
         }
-        let server = ServerBuilder::new()
-            .workers(workers)
-            .disable_signals()
-            .shutdown_timeout(config.server.shutdown_timeout.as_secs())
-            // `ConnectionLimiter` counts instead, because it answers a rejected connection.
-            .max_concurrent_connections(usize::MAX);
+        let server = server_of(config);
         let refusal_slots = RefusalSlots::new(budget.refusals);
         let role = if self.admin.is_some() { ListenerRole::Publishers } else { ListenerRole::Both };
         let settings = listener_settings(config, self.listener, self.tls.clone(), connections, &refusal_slots);
@@ -263,14 +268,8 @@ impl HttpListener {
             let services = services(&shared, ListenerRole::Operators);
             server = settings.add_to(server, services).map_err(io_error("cannot listen"))?;
         }
-        if let Some(NodeListener { listener, acceptor, tls }) = self.nodes {
-            let nodes = BoundSocket::new(listener, "nodes");
-            let settings = listener_settings(config, nodes, tls, of_nodes, &refusal_slots);
-            // Each node forwards the requests of many clients.
-            let limit = ConnectionLimit { of_address: settings.limit.total, ..settings.limit.clone() };
-            let (publishers, operators) = (services(&shared, role), services(&shared, ListenerRole::Operators));
-            let added = ListenerSettings { limit, ..settings }.add_nodes_to(server, acceptor, publishers, operators);
-            server = added.map_err(io_error("cannot listen"))?;
+        if let Some(nodes) = self.nodes {
+            server = nodes.add_to(server, config, (of_nodes, &refusal_slots), &shared, role)?;
         }
         let validation = if config.delivery.validate.enabled { "required" } else { "off" };
         tracing::info!(url = own_url, admin_url, workers, connections, endpoints = %config.delivery, validation, "listening");
@@ -285,6 +284,64 @@ impl HttpListener {
             println!("the dashboard is at {}{}", admin_url.unwrap_or(own_url), dashboard::PATH);
         }
         Ok(server.run())
+    }
+}
+
+impl NodeListener {
+    /// Serves the requests of nodes to one of several shards, whose clients are those of the node's own listeners.
+    #[expect(dead_code, reason = "the nodes of a cluster have one shard so far")]
+    pub(super) fn serve(
+        self,
+        config: &Config,
+        budget: &DescriptorBudget,
+        context: ListenerContext,
+    ) -> Result<Server, ServerError> {
+        let shared = ListenerShared::new(config, context);
+        let role = role_of(config.server.admin_listen.is_some(), ListenerSide::Publishers);
+        let refusal_slots = RefusalSlots::new(budget.refusals);
+        Ok(self.add_to(server_of(config), config, (budget.inbound, &refusal_slots), &shared, role)?.run())
+    }
+
+    fn add_to(
+        self,
+        server: ServerBuilder,
+        config: &Config,
+        (connections, refusal_slots): (usize, &RefusalSlots),
+        shared: &ListenerShared,
+        role: ListenerRole,
+    ) -> Result<ServerBuilder, ServerError> {
+        let Self { listener, acceptor, tls } = self;
+        let nodes = BoundSocket::new(listener, "nodes");
+        let settings = listener_settings(config, nodes, tls, connections, refusal_slots);
+        // Each node forwards the requests of many clients.
+        let limit = ConnectionLimit { of_address: settings.limit.total, ..settings.limit.clone() };
+        let services = |role| {
+            let services = services(shared, role);
+            move |cfg: &mut web::ServiceConfig| {
+                router::owner::configure(cfg);
+                services(cfg);
+            }
+        };
+        let (publishers, operators) = (services(role), services(ListenerRole::Operators));
+        let added = ListenerSettings { limit, ..settings }.add_nodes_to(server, acceptor, publishers, operators);
+        added.map_err(io_error("cannot listen"))
+    }
+}
+
+fn server_of(config: &Config) -> ServerBuilder {
+    ServerBuilder::new()
+        .workers(workers(config))
+        .disable_signals()
+        .shutdown_timeout(config.server.shutdown_timeout.as_secs())
+        // `ConnectionLimiter` counts instead, because it answers a rejected connection.
+        .max_concurrent_connections(usize::MAX)
+}
+
+fn role_of(is_divided: bool, side: ListenerSide) -> ListenerRole {
+    match (is_divided, side) {
+        (false, _) => ListenerRole::Both,
+        (true, ListenerSide::Publishers) => ListenerRole::Publishers,
+        (true, ListenerSide::Operators) => ListenerRole::Operators,
     }
 }
 
@@ -304,6 +361,23 @@ struct ListenerShared {
     token: web::Data<admin_token::AdminToken>,
     chaos: ChaosMode,
     dashboard: bool,
+}
+
+impl ListenerShared {
+    fn new(config: &Config, context: ListenerContext) -> Self {
+        let ListenerContext { control, publisher, tokens, health, token, cluster, stall } = context;
+        Self {
+            publisher,
+            tokens,
+            health,
+            control,
+            cluster,
+            stall,
+            token: web::Data::new(token),
+            dashboard: config.server.dashboard,
+            chaos: if config.chaos.enabled { ChaosMode::Enabled } else { ChaosMode::Disabled },
+        }
+    }
 }
 
 /// The services of a listener.

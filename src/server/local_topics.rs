@@ -12,6 +12,7 @@ use crate::{
     },
     deliver::resource::{LocalTopics, PublishFailure},
     publish::{Refusal, http::Publisher},
+    server::router::OtherShards,
 };
 
 /// The topics of this server. The registry has the senders, which have this: it must not keep them alive, or the store would
@@ -19,11 +20,19 @@ use crate::{
 pub(super) struct NamespaceTopics {
     pub(super) registry: Weak<Registry>,
     pub(super) publisher: Weak<Publisher>,
+    /// Those of the other shards of a cluster.
+    pub(super) others: Option<OtherShards>,
 }
 
 impl NamespaceTopics {
     fn find(&self, resource_id: &str) -> Option<Arc<TopicHandle>> {
         find(&*self.registry.upgrade()?, resource_id)
+    }
+
+    /// The other shards, and the number of the one that has the topic.
+    fn elsewhere(&self, resource_id: &str) -> Option<(&OtherShards, usize)> {
+        let others = self.others.as_ref()?;
+        Some((others, others.shard_of(resource_id)?))
     }
 }
 
@@ -38,6 +47,9 @@ pub(super) fn find(registry: &Registry, resource_id: &str) -> Option<Arc<TopicHa
 impl LocalTopics for NamespaceTopics {
     fn publish<'a>(&'a self, resource_id: &'a str, events: Vec<Bytes>) -> BoxFuture<'a, Result<(), PublishFailure>> {
         Box::pin(async move {
+            if let Some((others, shard)) = self.elsewhere(resource_id) {
+                return others.publish(shard, resource_id, &events).await;
+            }
             let Some(publisher) = self.publisher.upgrade() else {
                 return Err(PublishFailure { status: 503, reason: "the server is stopping".to_owned() });
             };
@@ -46,11 +58,17 @@ impl LocalTopics for NamespaceTopics {
             };
             let failure =
                 |refusal: Refusal| PublishFailure { status: refusal.status().0.as_u16(), reason: refusal.to_string() };
-            publisher.forward(&topic, &events).await.map_err(failure)
+            let events = Bytes::from([b"[", &*events.join(&b","[..]), b"]"].concat());
+            publisher.forward(&topic, events).await.map_err(failure)
         })
     }
 
-    fn has(&self, resource_id: &str) -> bool {
-        self.find(resource_id).is_some()
+    fn has<'a>(&'a self, resource_id: &'a str) -> BoxFuture<'a, bool> {
+        Box::pin(async move {
+            match self.elsewhere(resource_id) {
+                Some((others, shard)) => others.has(shard, resource_id).await,
+                None => self.find(resource_id).is_some(),
+            }
+        })
     }
 }

@@ -21,6 +21,7 @@ mod local_topics;
 pub mod memory;
 mod node;
 mod reload;
+mod router;
 mod serve;
 mod service_notifier;
 mod settings;

@@ -365,7 +365,7 @@ impl Delivery {
         startup::start_background_tasks(core).await;
         actix_rt::spawn(actor_factory::run(starts, arbiters.hosts(context)));
         let publisher = startup::publisher(core, gate, tracer.clone());
-        startup::attach_topics(core, client, &publisher);
+        startup::attach_topics(core, client, &publisher, None);
         startup::attach_journal(health, &core.journal);
         Ok(Self {
             certificates,

@@ -17,6 +17,7 @@ use super::{
     live_subscriptions::LiveSubscriptions,
     local_topics::NamespaceTopics,
     memory,
+    router::OtherShards,
     serve::{Bound, Delivery, JournalTarget, Recovered},
     service_notifier::ServiceNotifier,
     settings, startup_responder,
@@ -284,10 +285,15 @@ pub(super) fn publisher(core: &Core, gate: Authenticator, tracer: Tracer) -> web
 }
 
 /// Lets event subscriptions deliver to the topics of namespaces.
-pub(super) fn attach_topics(core: &Core, client: &ClientOptions, publisher: &web::Data<Publisher>) {
+pub(super) fn attach_topics(
+    core: &Core,
+    client: &ClientOptions,
+    publisher: &web::Data<Publisher>,
+    others: Option<OtherShards>,
+) {
     let registry = Arc::downgrade(&core.registry);
     let publisher = Arc::downgrade(&publisher.clone().into_inner());
-    client.topics.get_or_init(|| Arc::new(NamespaceTopics { registry, publisher }));
+    client.topics.get_or_init(|| Arc::new(NamespaceTopics { registry, publisher, others }));
 }
 
 /// Lets `/readyz` report the state of the journal and the damage it has found.

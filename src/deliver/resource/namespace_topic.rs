@@ -20,7 +20,7 @@ pub trait LocalTopics: Send + Sync {
     fn publish<'a>(&'a self, resource_id: &'a str, events: Vec<Bytes>) -> BoxFuture<'a, Result<(), PublishFailure>>;
 
     /// Whether the topic exists.
-    fn has(&self, resource_id: &str) -> bool;
+    fn has<'a>(&'a self, resource_id: &'a str) -> BoxFuture<'a, bool>;
 }
 
 /// Why events were not appended: the status that a publisher would get, and the reason.
@@ -101,6 +101,6 @@ impl Sender for Publishing {
 
     fn reach(&self, _: Timestamp) -> LocalBoxFuture<'_, Result<(), String>> {
         let id = self.target.resource.resource_id();
-        Box::pin(async move { if self.topics.has(id) { Ok(()) } else { Err(format!("there is no topic {id}")) } })
+        Box::pin(async move { if self.topics.has(id).await { Ok(()) } else { Err(format!("there is no topic {id}")) } })
     }
 }

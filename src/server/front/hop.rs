@@ -11,7 +11,9 @@
 //! With `cluster.node_certificate_file`, all of this is within TLS, and both ends show a certificate of the cluster's
 //! authorities.
 //!
-//! Each request has a header with the address of its client, which counts as the peer of the request.
+//! Each request of a client has a header with the address of its client, which counts as the peer of the request. Others are
+//! the node's own (`router::owner`). Two more headers are the node's, too: the record of the client's named token, and whether
+//! other shards have a part of what the request is about.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -34,10 +36,23 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::either::Either;
 
-use crate::publish::auth::host::LocalAddress;
+use crate::{
+    control::tokens::{ForwardedToken, Token},
+    publish::{OneOfShards, auth::host::LocalAddress},
+};
 
 /// The header with the client of a forwarded request: its address, the address that it called, and http or https.
 pub(in crate::server) const CLIENT_NAME: &str = "gridhook-forwarded-client";
+
+/// The header with the record of the named token of a forwarded request, as JSON.
+pub(in crate::server) const TOKEN_NAME: &str = "gridhook-forwarded-token";
+
+/// The header of a request that goes to several shards.
+pub(in crate::server) const PART_NAME: &str = "gridhook-forwarded-part";
+
+/// Marks a request that a node makes itself.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::server) struct OfNode;
 
 /// The beginning of each handshake.
 const PROTOCOL: &str = "gridhook-node/1";
@@ -387,9 +402,21 @@ pub(in crate::server) fn client(peer: SocketAddr, local: LocalAddress) -> String
     format!("{peer} {} {}", local.address, if local.secure { "https" } else { "http" })
 }
 
-/// Makes the client of a forwarded request its peer.
+/// Makes the client of a forwarded request its peer, and takes over what the node knows of it.
 pub(super) fn adopt(request: &mut ServiceRequest) {
+    let token = request.headers_mut().remove(TOKEN_NAME).next();
+    let record = token.and_then(|record| serde_json::from_slice(record.as_bytes()).ok());
+    if let Some(record) = record {
+        let token = ForwardedToken(Arc::new(Token::of_other_store(record)));
+        request.extensions_mut().insert(token);
+    }
+    if request.headers_mut().remove(PART_NAME).next().is_some() {
+        request.extensions_mut().insert(OneOfShards);
+    }
     let value = request.headers_mut().remove(CLIENT_NAME).next();
+    if value.is_none() {
+        request.extensions_mut().insert(OfNode);
+    }
     let parts = value.as_ref().and_then(|value| value.to_str().ok()).map(|value| value.splitn(3, ' '));
     let Some((Some(peer), Some(local), Some(scheme))) =
         parts.map(|mut parts| (parts.next(), parts.next(), parts.next()))

@@ -1,0 +1,111 @@
+//! Who a caller is whose token only the control shard knows.
+//!
+//! The answers of its owner are used for a second. So a revoked token and an ended session are refused everywhere after a
+//! second, and their open responses end within two. While the control shard has no owner nothing can be revoked, and a known
+//! answer is used for longer; but not for long, because another node may see the owner that this one does not.
+
+use std::{cell::RefCell, collections::HashMap, rc::Rc, time::Duration};
+
+use hyper::{
+    HeaderMap,
+    header::{AUTHORIZATION, HeaderName, HeaderValue},
+};
+use tokio::time::{Instant, sleep};
+
+use super::owner;
+use crate::{
+    admin::auth::ForwardedIdentity,
+    server::{
+        forward::{Ended, Hops},
+        front::hop,
+    },
+};
+
+/// How long an answer is used.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// How long a known answer is used if the owner of the control shard cannot be asked.
+const STALE_MAX: Duration = Duration::from_secs(10);
+
+/// The most callers that a thread knows.
+const CALLERS_MAX: usize = 1_000;
+
+/// What the owner of the control shard has told a thread.
+pub(super) struct Identities {
+    control: Rc<Hops>,
+    known: RefCell<HashMap<String, KnownCaller>>,
+}
+
+#[derive(Clone)]
+struct KnownCaller {
+    at: Instant,
+    /// [`None`] for a token that is refused.
+    identity: Option<Rc<ForwardedIdentity>>,
+}
+
+impl Identities {
+    pub(super) fn new(control: Rc<Hops>) -> Self {
+        Self { control, known: RefCell::default() }
+    }
+
+    /// Adds what the owner of another shard needs to know. Returns the bearer token if it was needed, and is known.
+    ///
+    /// # Errors
+    /// If the control shard cannot be asked.
+    pub(super) async fn identify(&self, headers: &mut HeaderMap) -> Result<Option<String>, &'static str> {
+        let Some(bearer) = bearer(headers).filter(|bearer| ForwardedIdentity::is_needed(bearer)) else {
+            return Ok(None);
+        };
+        // An unknown token goes on as it is, and the owner refuses it.
+        let Some(identity) = self.find(&bearer).await? else { return Ok(None) };
+        let unwritable = |_| "the record of the token cannot be forwarded";
+        if let Some(token) = &identity.stands_for {
+            let value = HeaderValue::try_from(format!("Bearer {token}")).map_err(unwritable)?;
+            headers.insert(AUTHORIZATION, value);
+        }
+        if let Some(record) = &identity.record {
+            let record = serde_json::to_vec(record).map_err(|_| "the record of the token cannot be forwarded")?;
+            let value = HeaderValue::from_bytes(&record).map_err(unwritable)?;
+            headers.insert(HeaderName::from_static(hop::TOKEN_NAME), value);
+        }
+        Ok(Some(bearer))
+    }
+
+    async fn find(&self, bearer: &str) -> Result<Option<Rc<ForwardedIdentity>>, &'static str> {
+        let known = self.known.borrow().get(bearer).cloned();
+        let age = known.as_ref().map_or(Duration::MAX, |known| known.at.elapsed());
+        let usable = known.filter(|_| age < STALE_MAX);
+        if let Some(known) = usable.as_ref().filter(|_| age < FRESH || !self.control.forwarder().has_owner()) {
+            return Ok(known.identity.clone());
+        }
+        match owner::identity(&self.control, bearer).await {
+            Ok(identity) => {
+                let identity = identity.map(Rc::new);
+                let mut known = self.known.borrow_mut();
+                if known.len() >= CALLERS_MAX {
+                    known.clear();
+                }
+                known.insert(bearer.to_owned(), KnownCaller { at: Instant::now(), identity: identity.clone() });
+                Ok(identity)
+            }
+            Err(why) => usable.map(|known| known.identity).ok_or(why),
+        }
+    }
+
+    /// Returns once a token is refused.
+    pub(super) fn ended(self: Rc<Self>, bearer: String) -> Ended {
+        Box::pin(async move {
+            loop {
+                sleep(FRESH).await;
+                if let Ok(None) = self.find(&bearer).await {
+                    return "the token was revoked, or the session has ended";
+                }
+            }
+        })
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<String> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
+    scheme.eq_ignore_ascii_case("Bearer").then(|| token.trim().to_owned())
+}

@@ -1,0 +1,243 @@
+//! The front of a node of a cluster with several shards: each request goes to the owners of the shards that it concerns, over a
+//! connection between nodes, also if the owner is this node.
+//!
+//! - [`target`] finds the shards, by the tables of routes.
+//! - A request of one shard is forwarded as a standby does it (`forward`): its body and its response are streams.
+//! - A request of all shards is sent to each ([`parts`]), and the answers are merged (`admin::merge`, [`streams`]).
+//! - The control shard has the named tokens and the sessions. [`identity`] asks its owner, and tells other owners.
+//! - [`topics`] publishes what event subscriptions of one shard deliver to topics of another.
+//! - [`owner`] is what an owner answers to nodes, and to no client.
+//!
+//! Nothing is stored here, and a node that owns nothing does the same.
+
+mod identity;
+pub(super) mod owner;
+mod parts;
+mod streams;
+mod target;
+mod topics;
+
+use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::header::{CACHE_CONTROL, CONTENT_TYPE},
+    web::{self, Bytes},
+};
+use ipnet::IpNet;
+use tokio::time::Instant;
+
+pub(super) use self::topics::OtherShards;
+use self::{identity::Identities, target::Target};
+use super::{
+    forward::{self, Forwarder, Hops, OutgoingRequest, unavailable},
+    front::hop::ListenerSide,
+};
+use crate::{
+    admin::{Merge, Placement, placement_of_body},
+    cluster::shard_of,
+    config::Config,
+};
+
+/// The shard with the named tokens and the sessions.
+const CONTROL: usize = 0;
+
+/// The maximum size of the body of a request that may concern all shards. Only requests to the control plane do.
+const BODY_BYTES: usize = 256 * 1024;
+
+/// How long the names of namespaces are used that the shards have told.
+const NAMESPACES_FRESH: Duration = Duration::from_secs(1);
+
+/// What forwards the requests of a node. Clones share it.
+#[derive(Clone)]
+pub(super) struct ShardRouter {
+    shards: Arc<[Forwarder]>,
+    proxies: Arc<[IpNet]>,
+}
+
+impl ShardRouter {
+    /// A router to these shards, in the order of their numbers.
+    #[expect(dead_code, reason = "the nodes of a cluster have one shard so far")]
+    pub(super) fn new(shards: Vec<Forwarder>, config: &Config) -> Self {
+        Self { shards: shards.into(), proxies: config.auth.trusted_proxies.clone().into() }
+    }
+
+    /// Whether this node owns a shard.
+    pub(super) fn owns_any(&self) -> bool {
+        self.shards.iter().any(Forwarder::is_owner)
+    }
+
+    /// Routes every request without a route of this node's own.
+    pub(super) fn configure(&self, cfg: &mut web::ServiceConfig, side: ListenerSide) {
+        let shards: Vec<Rc<Hops>> = self.shards.iter().cloned().map(Hops::new).collect();
+        let identities = Rc::new(Identities::new(Rc::clone(&shards[CONTROL])));
+        let router =
+            ThreadRouter { shards, identities, namespaces: RefCell::default(), proxies: Arc::clone(&self.proxies) };
+        let router = Rc::new(router);
+        cfg.default_service(web::to(move |request: HttpRequest, payload: web::Payload| {
+            let router = Rc::clone(&router);
+            async move { router.answer(request, payload, side).await.unwrap_or_else(|refused| refused) }
+        }));
+    }
+}
+
+/// The router of a thread.
+struct ThreadRouter {
+    shards: Vec<Rc<Hops>>,
+    identities: Rc<Identities>,
+    /// The names of all namespaces, and when they were told.
+    namespaces: RefCell<Option<(Instant, Rc<[String]>)>>,
+    proxies: Arc<[IpNet]>,
+}
+
+/// A request, or the response to one that is answered already.
+type Routed<T> = Result<T, HttpResponse>;
+
+impl ThreadRouter {
+    async fn answer(
+        self: Rc<Self>,
+        request: HttpRequest,
+        payload: web::Payload,
+        side: ListenerSide,
+    ) -> Routed<HttpResponse> {
+        let placement = match target::target(&request, side, &self.proxies) {
+            Target::Placed(placement) => placement,
+            Target::NamespaceOf(label) => {
+                let (shard, is_known) = self.shard_of_namespace(label.as_deref()).await?;
+                let mut outgoing = forward::outgoing(&request, payload).ok_or_else(not_forwarded)?;
+                if !is_known {
+                    parts::mark(outgoing.headers_mut());
+                }
+                return self.forward(shard, &request, outgoing, side).await;
+            }
+        };
+        let (placement, body) = match placement {
+            Placement::ByBody(merge) => {
+                let body = read(payload).await?;
+                (placement_of_body(merge, &body), Body::Read(body))
+            }
+            Placement::Any | Placement::Control | Placement::Named(_) | Placement::All(_) => {
+                (placement, Body::Unread(payload))
+            }
+        };
+        let shard = match placement {
+            Placement::Control => CONTROL,
+            Placement::Named(name) => shard_of(&name, self.shards.len()),
+            Placement::Any | Placement::ByBody(_) => self.any(),
+            Placement::All(merge) => {
+                let body = match body {
+                    Body::Read(body) => body,
+                    Body::Unread(payload) => read(payload).await?,
+                };
+                return self.merged(merge, request, body, side).await;
+            }
+        };
+        let outgoing = match body {
+            Body::Read(body) => forward::outgoing_whole(&request, target_of(&request), body),
+            Body::Unread(payload) => forward::outgoing(&request, payload),
+        };
+        self.forward(shard, &request, outgoing.ok_or_else(not_forwarded)?, side).await
+    }
+
+    /// A shard whose owner is near: this node, if it owns one.
+    fn any(&self) -> usize {
+        let mut shards = self.shards.iter().map(|hops| hops.forwarder());
+        let first = shards.clone().position(Forwarder::is_owner);
+        first.or_else(|| shards.position(Forwarder::has_owner)).unwrap_or(CONTROL)
+    }
+
+    async fn forward(
+        &self,
+        shard: usize,
+        request: &HttpRequest,
+        mut outgoing: OutgoingRequest,
+        side: ListenerSide,
+    ) -> Routed<HttpResponse> {
+        let is_named = self.identify(shard, &mut outgoing).await?;
+        let ended = is_named.map(|bearer| Rc::clone(&self.identities).ended(bearer));
+        Ok(self.shards[shard].answer(request, outgoing, side, ended).await)
+    }
+
+    /// Tells the owner of a shard who the caller is, if only the control shard knows. Returns the bearer token then.
+    async fn identify(&self, shard: usize, outgoing: &mut OutgoingRequest) -> Routed<Option<String>> {
+        if shard == CONTROL {
+            return Ok(None);
+        }
+        self.identities.identify(outgoing.headers_mut()).await.map_err(unavailable)
+    }
+
+    async fn merged(
+        self: Rc<Self>,
+        merge: Merge,
+        request: HttpRequest,
+        body: Bytes,
+        side: ListenerSide,
+    ) -> Routed<HttpResponse> {
+        match merge {
+            Merge::Found => self.found(&request, &body, side).await,
+            Merge::Each => self.each(&request, &body, side).await,
+            Merge::Metrics => self.metrics(&request, side).await,
+            Merge::Lines => self.lines(request, side).await,
+            Merge::InTurn => self.in_turn(request, body, side).await,
+            Merge::List
+            | Merge::Union
+            | Merge::Top
+            | Merge::History
+            | Merge::Jobs
+            | Merge::DeadLetters
+            | Merge::Audit
+            | Merge::Supervision
+            | Merge::Clock
+            | Merge::Sum => self.json(merge, &request, &body, side).await,
+        }
+    }
+
+    /// The shard of the namespace that a host names, or of the only one; and whether there is such a namespace.
+    async fn shard_of_namespace(&self, label: Option<&str>) -> Routed<(usize, bool)> {
+        let all = self.namespaces().await?;
+        let named = label.and_then(|label| all.iter().find(|name| name.eq_ignore_ascii_case(label)));
+        let sole = || all.first().filter(|_| all.len() == 1);
+        let found = named.or_else(sole);
+        Ok(found.map_or_else(|| (self.any(), false), |name| (shard_of(name, self.shards.len()), true)))
+    }
+
+    async fn namespaces(&self) -> Routed<Rc<[String]>> {
+        let known = self.namespaces.borrow().clone();
+        if let Some((_, names)) = known.filter(|(at, _)| at.elapsed() < NAMESPACES_FRESH) {
+            return Ok(names);
+        }
+        let asked = self.shards.iter().map(|hops| owner::namespaces(hops));
+        let told: Result<Vec<Vec<String>>, _> = futures_util::future::join_all(asked).await.into_iter().collect();
+        let names: Rc<[String]> = told.map_err(unavailable)?.concat().into();
+        *self.namespaces.borrow_mut() = Some((Instant::now(), Rc::clone(&names)));
+        Ok(names)
+    }
+}
+
+/// The body of a request.
+enum Body {
+    Unread(web::Payload),
+    Read(Bytes),
+}
+
+async fn read(payload: web::Payload) -> Routed<Bytes> {
+    match payload.to_bytes_limited(BODY_BYTES).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(error)) => Err(HttpResponse::from_error(error)),
+        Err(_) => Err(HttpResponse::PayloadTooLarge().finish()),
+    }
+}
+
+fn target_of(request: &HttpRequest) -> &str {
+    request.uri().path_and_query().map_or("/", |target| target.as_str())
+}
+
+fn not_forwarded() -> HttpResponse {
+    unavailable("the request cannot be forwarded")
+}
+
+/// A response that no cache may store.
+fn merged_response(content_type: &str, body: impl Into<Bytes>) -> HttpResponse {
+    let body: Bytes = body.into();
+    HttpResponse::Ok().insert_header((CONTENT_TYPE, content_type)).insert_header((CACHE_CONTROL, "no-store")).body(body)
+}

@@ -1,0 +1,125 @@
+//! What the owner of a shard answers to the nodes of its cluster, and to no client: a request of a client has the address of
+//! its client, also on a connection between nodes.
+
+use std::time::Duration;
+
+use actix_web::{HttpRequest, HttpResponse, guard, web};
+use hyper::{
+    Request, StatusCode,
+    header::{AUTHORIZATION, HOST, HeaderValue},
+};
+use serde::Deserialize;
+use tokio::time::timeout;
+
+use super::parts;
+use crate::{
+    admin::{
+        Control,
+        auth::{ForwardedIdentity, bearer_in},
+    },
+    publish::http::Publisher,
+    server::{
+        forward::{Hops, OutgoingRequest, RequestBody},
+        front::hop::{ListenerSide, OfNode},
+        local_topics,
+    },
+};
+
+const IDENTITY: &str = "/node/identity";
+const NAMESPACES: &str = "/node/namespaces";
+pub(super) const TOPICS: &str = "/node/topics";
+
+/// The maximum size of the events of a delivery to a topic.
+const TOPICS_BYTES: usize = 2 * 1024 * 1024;
+
+/// The longest time for an answer.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// Adds the paths, for connections between nodes.
+pub(in crate::server) fn configure(cfg: &mut web::ServiceConfig) {
+    let of_nodes = |path: &str| {
+        let is_of_node = |request: &guard::GuardContext<'_>| request.req_data().contains::<OfNode>();
+        web::resource(path.to_owned()).guard(guard::fn_guard(is_of_node))
+    };
+    cfg.service(of_nodes(IDENTITY).route(web::post().to(answer_identity)));
+    cfg.service(of_nodes(NAMESPACES).route(web::get().to(answer_namespaces)));
+    let topics = of_nodes(TOPICS).app_data(web::PayloadConfig::new(TOPICS_BYTES));
+    cfg.service(topics.route(web::get().to(has_topic)).route(web::post().to(publish)));
+}
+
+async fn answer_identity(request: HttpRequest, control: web::Data<Control>) -> HttpResponse {
+    let bearer = request.headers().get(actix_web::http::header::AUTHORIZATION).and_then(bearer_in);
+    match bearer.and_then(|bearer| control.forwarded_identity(bearer)) {
+        Some(identity) => HttpResponse::Ok().json(identity),
+        None => HttpResponse::NotFound().finish(),
+    }
+}
+
+async fn answer_namespaces(control: web::Data<Control>) -> HttpResponse {
+    let names: Vec<String> = control.registry().namespaces().iter().map(|one| one.name.to_string()).collect();
+    HttpResponse::Ok().json(names)
+}
+
+#[derive(Deserialize)]
+struct NamedTopic {
+    topic: String,
+}
+
+async fn has_topic(named: web::Query<NamedTopic>, control: web::Data<Control>) -> HttpResponse {
+    match local_topics::find(control.registry(), &named.topic) {
+        Some(_) => HttpResponse::Ok().finish(),
+        None => HttpResponse::NotFound().finish(),
+    }
+}
+
+/// Publishes what an event subscription of another shard delivers.
+async fn publish(
+    named: web::Query<NamedTopic>,
+    events: web::Bytes,
+    control: web::Data<Control>,
+    publisher: web::Data<Publisher>,
+) -> HttpResponse {
+    let Some(topic) = local_topics::find(control.registry(), &named.topic) else {
+        return HttpResponse::NotFound().body(format!("there is no topic {}", named.topic));
+    };
+    match publisher.forward(&topic, events).await {
+        Ok(()) => HttpResponse::Ok().finish(),
+        Err(refusal) => HttpResponse::build(refusal.status().0).body(refusal.to_string()),
+    }
+}
+
+/// What the owner of the control shard knows of a bearer token.
+pub(super) async fn identity(control: &Hops, bearer: &str) -> Result<Option<ForwardedIdentity>, &'static str> {
+    let value = HeaderValue::try_from(format!("Bearer {bearer}")).map_err(|_| "the token cannot be forwarded")?;
+    let mut outgoing = request("POST", IDENTITY)?;
+    outgoing.headers_mut().insert(AUTHORIZATION, value);
+    match ask(control, outgoing).await? {
+        (StatusCode::OK, body) => serde_json::from_slice(&body).map(Some).map_err(|_| UNREADABLE),
+        (StatusCode::NOT_FOUND, _) => Ok(None),
+        _ => Err("the owner of the control shard, which knows the tokens, does not answer"),
+    }
+}
+
+/// The names of the namespaces of a shard.
+pub(super) async fn namespaces(shard: &Hops) -> Result<Vec<String>, &'static str> {
+    match ask(shard, request("GET", NAMESPACES)?).await? {
+        (StatusCode::OK, body) => serde_json::from_slice(&body).map_err(|_| UNREADABLE),
+        _ => Err("the owner of a shard, which may have the namespace, does not answer"),
+    }
+}
+
+const UNREADABLE: &str = "the owner has another version, which cannot be understood";
+
+fn request(method: &str, path: &str) -> Result<OutgoingRequest, &'static str> {
+    let request = Request::builder().method(method).uri(path).header(HOST, "localhost");
+    request.body(RequestBody::whole(bytes::Bytes::new())).map_err(|_| "the request cannot be made")
+}
+
+async fn ask(shard: &Hops, outgoing: OutgoingRequest) -> Result<(StatusCode, bytes::Bytes), &'static str> {
+    let answered = async {
+        let answered = shard.send(outgoing, ListenerSide::Operators, ANSWER_MAX).await?;
+        let status = answered.response.status();
+        Ok((status, parts::collect(answered).await?.1))
+    };
+    timeout(ANSWER_MAX, answered).await.unwrap_or(Err("the owner does not answer in time"))
+}

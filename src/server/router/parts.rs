@@ -1,0 +1,239 @@
+//! One request to each shard, and the answers as one.
+
+use std::{rc::Rc, time::Duration};
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::{Method, StatusCode, header},
+    web::Bytes,
+};
+use futures_util::future::join_all;
+use hyper::{
+    HeaderMap,
+    body::Body as _,
+    header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
+};
+use tokio::time::timeout;
+
+use super::{CONTROL, Routed, ThreadRouter, merged_response, not_forwarded};
+use crate::{
+    admin::{
+        Merge,
+        merge::{ShardAnswer, exposition},
+    },
+    server::{
+        forward::{self, OwnerResponse, unavailable},
+        front::hop::{self, ListenerSide},
+    },
+};
+
+/// The maximum size of an answer that is merged.
+const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// How long an answer that needs all shards waits for one.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// How long an answer waits for a shard that it can do without.
+const PART_MAX: Duration = Duration::from_secs(3);
+
+/// How long a request waits for the owner of a shard that the answer needs …
+const OWNER_WAIT: Duration = Duration::from_secs(5);
+
+/// … or can do without.
+const PART_OWNER_WAIT: Duration = Duration::from_millis(500);
+
+/// The whole answer of a shard.
+pub(super) struct Part {
+    pub(super) shard: usize,
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+impl Part {
+    /// The answer as it is, for a client.
+    fn response(self) -> HttpResponse {
+        let mut response = HttpResponse::build(self.status);
+        for name in [CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE] {
+            if let Some(value) = self.headers.get(&name) {
+                response.insert_header((name.as_str(), value.as_bytes()));
+            }
+        }
+        response.insert_header((header::CACHE_CONTROL, "no-store")).body(self.body)
+    }
+}
+
+/// Marks a request that goes to several shards.
+pub(super) fn mark(headers: &mut HeaderMap) {
+    headers.insert(HeaderName::from_static(hop::PART_NAME), HeaderValue::from_static("1"));
+}
+
+/// The head and the whole body of an answer.
+pub(super) async fn collect(answered: OwnerResponse) -> Result<(HeaderMap, Bytes), &'static str> {
+    let (head, mut body) = answered.response.into_parts();
+    let mut all = Vec::new();
+    loop {
+        let frame = std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_frame(cx)).await;
+        let Some(frame) = frame else { return Ok((head.headers, all.into())) };
+        let frame = frame.map_err(|_| "the owner did not answer to the end")?;
+        if let Ok(bytes) = frame.into_data() {
+            if all.len() + bytes.len() > ANSWER_BYTES_MAX {
+                return Err("the answer of an owner is too large");
+            }
+            all.extend_from_slice(&bytes);
+        }
+    }
+}
+
+impl ThreadRouter {
+    /// Sends the request to a shard, with this query and a whole body.
+    pub(super) async fn send_part(
+        &self,
+        shard: usize,
+        (request, query): (&HttpRequest, &str),
+        body: Bytes,
+        side: ListenerSide,
+        wait: Duration,
+    ) -> Result<OwnerResponse, &'static str> {
+        const NOT_FORWARDED: &str = "the request cannot be forwarded";
+        let target = if query.is_empty() { request.path().to_owned() } else { format!("{}?{query}", request.path()) };
+        let mut outgoing = forward::outgoing_whole(request, &target, body).ok_or(NOT_FORWARDED)?;
+        mark(outgoing.headers_mut());
+        // The body is read here.
+        outgoing.headers_mut().remove(hyper::header::ACCEPT_ENCODING);
+        if shard != CONTROL {
+            self.identities.identify(outgoing.headers_mut()).await?;
+        }
+        self.shards[shard].send(outgoing, side, wait).await
+    }
+
+    async fn ask(
+        &self,
+        shard: usize,
+        asked: (&HttpRequest, &str),
+        body: Bytes,
+        side: ListenerSide,
+        needs_all: bool,
+    ) -> Result<Part, &'static str> {
+        let (wait, most) = if needs_all { (OWNER_WAIT, ANSWER_MAX) } else { (PART_OWNER_WAIT, PART_MAX) };
+        let answered = async {
+            let answered = self.send_part(shard, asked, body, side, wait).await?;
+            let status = StatusCode::from_u16(answered.response.status().as_u16());
+            let (headers, body) = collect(answered).await?;
+            let status = status.unwrap_or(StatusCode::BAD_GATEWAY);
+            if status == StatusCode::SERVICE_UNAVAILABLE {
+                return Err("the owner cannot answer now");
+            }
+            Ok(Part { shard, status, headers, body })
+        };
+        timeout(most, answered).await.unwrap_or(Err("the owner does not answer in time"))
+    }
+
+    /// JSON of all shards.
+    pub(super) async fn json(
+        self: Rc<Self>,
+        merge: Merge,
+        request: &HttpRequest,
+        body: &Bytes,
+        side: ListenerSide,
+    ) -> Routed<HttpResponse> {
+        let query = request.query_string();
+        let asked = (0..self.shards.len()).filter_map(|shard| Some((shard, merge.query_of_shard(query, shard)?)));
+        let asked: Vec<(usize, String)> = asked.collect();
+        let needs_all = merge.needs_all();
+        let asks = asked
+            .iter()
+            .map(|(shard, query)| self.ask(*shard, (request, query.as_str()), body.clone(), side, needs_all));
+        let (mut answers, mut missing) = (Vec::new(), Vec::new());
+        for ((shard, _), answered) in asked.iter().zip(join_all(asks).await) {
+            match answered {
+                Ok(part) if part.status == StatusCode::OK => {
+                    answers.push(ShardAnswer { shard: part.shard, body: part.body })
+                }
+                Ok(refused) => return Ok(refused.response()),
+                Err(why) => missing.push((*shard, why)),
+            }
+        }
+        if let Some((shard, why)) = missing.first().filter(|_| needs_all || answers.is_empty()) {
+            return Err(no_answer(*shard, why));
+        }
+        let missing: Vec<usize> = missing.into_iter().map(|(shard, _)| shard).collect();
+        match merge.merge(query, &answers, &missing) {
+            Ok(merged) => Ok(merged_response("application/json", merged.to_string())),
+            Err(error) => {
+                tracing::warn!(%error, path = request.path(), "the answers of the shards cannot be merged");
+                Err(unavailable("the owners have other versions, whose answers cannot be merged"))
+            }
+        }
+    }
+
+    /// The answer of the shard that has what the request is about.
+    pub(super) async fn found(&self, request: &HttpRequest, body: &Bytes, side: ListenerSide) -> Routed<HttpResponse> {
+        // A fault that may hit any shard hits a random one.
+        let first = if *request.method() == Method::GET { 0 } else { fastrand::usize(..self.shards.len()) };
+        let (mut refused, mut missing) = (None::<Part>, None);
+        for shard in (0..self.shards.len()).map(|next| (first + next) % self.shards.len()) {
+            match self.ask(shard, (request, request.query_string()), body.clone(), side, true).await {
+                Ok(part) if part.status.is_success() => return Ok(part.response()),
+                Ok(part) => {
+                    let is_better = part.status != StatusCode::NOT_FOUND || refused.is_none();
+                    if is_better && refused.as_ref().is_none_or(|known| known.status == StatusCode::NOT_FOUND) {
+                        refused = Some(part);
+                    }
+                }
+                Err(why) => missing = Some((shard, why)),
+            }
+        }
+        match (refused, missing) {
+            (Some(part), None) => Ok(part.response()),
+            (Some(part), Some(_)) if part.status != StatusCode::NOT_FOUND => Ok(part.response()),
+            (_, Some((shard, why))) => Err(no_answer(shard, why)),
+            (None, None) => Err(not_forwarded()),
+        }
+    }
+
+    /// What every shard does.
+    pub(super) async fn each(&self, request: &HttpRequest, body: &Bytes, side: ListenerSide) -> Routed<HttpResponse> {
+        let query = request.query_string();
+        let asks = (0..self.shards.len()).map(|shard| self.ask(shard, (request, query), body.clone(), side, true));
+        let (mut first, mut missing) = (None::<Part>, None);
+        for (shard, answered) in join_all(asks).await.into_iter().enumerate() {
+            match answered {
+                Ok(part) if !part.status.is_success() => return Ok(part.response()),
+                Ok(part) => first = first.or(Some(part)),
+                Err(why) => missing = missing.or(Some((shard, why))),
+            }
+        }
+        match (first, missing) {
+            (_, Some((shard, why))) => Err(no_answer(shard, why)),
+            (Some(part), None) => Ok(part.response()),
+            (None, None) => Err(not_forwarded()),
+        }
+    }
+
+    /// The metrics of the shards that this node owns.
+    pub(super) async fn metrics(&self, request: &HttpRequest, side: ListenerSide) -> Routed<HttpResponse> {
+        let own = (0..self.shards.len()).filter(|shard| self.shards[*shard].forwarder().is_owner());
+        let query = request.query_string();
+        let asks = own.map(|shard| self.ask(shard, (request, query), Bytes::new(), side, false));
+        let (mut parts, mut missing) = (Vec::new(), None);
+        for answered in join_all(asks).await {
+            match answered {
+                Ok(part) if part.status == StatusCode::OK => parts.push(part),
+                Ok(refused) => return Ok(refused.response()),
+                Err(why) => missing = missing.or(Some(why)),
+            }
+        }
+        let texts = parts.iter().map(|part| (part.shard, std::str::from_utf8(&part.body).unwrap_or_default()));
+        let texts: Vec<(usize, &str)> = texts.collect();
+        let content_type = parts.first().and_then(|part| part.headers.get(CONTENT_TYPE)?.to_str().ok());
+        match content_type {
+            Some(content_type) => Ok(merged_response(content_type, exposition(&texts))),
+            None => Err(unavailable(missing.unwrap_or("this node owns no shard"))),
+        }
+    }
+}
+
+pub(super) fn no_answer(shard: usize, why: &str) -> HttpResponse {
+    unavailable(&format!("shard {shard}: {why}"))
+}

@@ -1,0 +1,229 @@
+//! Lines of JSON of all shards as one stream: as they come, or of one shard after the other.
+
+use std::{rc::Rc, time::Duration};
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    body::MessageBody as _,
+    http::StatusCode,
+    web::{Bytes, BytesMut},
+};
+use futures_util::{future::join_all, stream};
+use serde_json::{Map, Value, json};
+use tokio::{
+    sync::{Notify, mpsc},
+    time::sleep,
+};
+
+use super::{Routed, ThreadRouter, parts::no_answer};
+use crate::{
+    admin::merge::sum,
+    server::{
+        forward::{OwnerResponse, ResponseBody},
+        front::hop::ListenerSide,
+    },
+};
+
+const LINES: &str = "application/x-ndjson";
+
+/// The longest wait for the owner of a shard.
+const OWNER_WAIT: Duration = Duration::from_secs(1);
+
+/// The pause before a shard is followed again whose stream has ended, because its owner changes.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// The most pieces of text that wait for a slow reader. Then the owner's lines wait, and are lost there.
+const WAITING_MAX: usize = 16;
+
+/// Whole lines out of the body of a response.
+struct LineReader {
+    body: std::pin::Pin<Box<ResponseBody>>,
+    rest: BytesMut,
+}
+
+impl LineReader {
+    /// The next lines; [`None`] at the end.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            let read = std::future::poll_fn(|cx| self.body.as_mut().poll_next(cx)).await;
+            let Some(Ok(bytes)) = read else { return None };
+            self.rest.extend_from_slice(&bytes);
+            if let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') {
+                return Some(self.rest.split_to(end + 1).freeze());
+            }
+        }
+    }
+}
+
+impl ThreadRouter {
+    async fn open(
+        &self,
+        shard: usize,
+        request: &HttpRequest,
+        body: Bytes,
+        side: ListenerSide,
+    ) -> Result<OwnerResponse, &'static str> {
+        self.send_part(shard, (request, request.query_string()), body, side, OWNER_WAIT).await
+    }
+
+    fn lines_of(&self, shard: usize, answered: OwnerResponse) -> LineReader {
+        let (_, body) = self.shards[shard].body(answered, None);
+        LineReader { body: Box::pin(body), rest: BytesMut::new() }
+    }
+
+    /// The lines of all shards as they come. A shard whose owner changes is missing meanwhile.
+    pub(super) async fn lines(self: Rc<Self>, request: HttpRequest, side: ListenerSide) -> Routed<HttpResponse> {
+        let asks = (0..self.shards.len()).map(|shard| self.open(shard, &request, Bytes::new(), side));
+        let (mut opened, mut missing) = (Vec::new(), None);
+        for (shard, answered) in join_all(asks).await.into_iter().enumerate() {
+            match answered {
+                Ok(answered) if answered.response.status().as_u16() == StatusCode::OK.as_u16() => {
+                    opened.push((shard, Some(self.lines_of(shard, answered))));
+                }
+                Ok(refused) if refused.response.status().as_u16() != StatusCode::SERVICE_UNAVAILABLE.as_u16() => {
+                    return Ok(self.shards[shard].relayed(refused, None));
+                }
+                Ok(_) => opened.push((shard, None)),
+                Err(why) => {
+                    missing = missing.or(Some((shard, why)));
+                    opened.push((shard, None));
+                }
+            }
+        }
+        if opened.iter().all(|(_, lines)| lines.is_none()) {
+            let (shard, why) = missing.unwrap_or((0, "the owner cannot answer now"));
+            return Err(no_answer(shard, why));
+        }
+        let (sender, receiver) = mpsc::channel(WAITING_MAX);
+        let refused = Rc::new(Notify::new());
+        for (shard, lines) in opened {
+            let (router, request) = (Rc::clone(&self), request.clone());
+            let (sender, refused) = (sender.clone(), Rc::clone(&refused));
+            actix_rt::spawn(async move {
+                tokio::select! {
+                    () = sender.closed() => {}
+                    () = router.follow((shard, lines), &request, side, &sender) => refused.notify_one(),
+                }
+            });
+        }
+        let text = stream::unfold((receiver, refused), |(mut receiver, refused)| async move {
+            let text: Option<Bytes> = tokio::select! {
+                text = receiver.recv() => text,
+                () = refused.notified() => None,
+            };
+            Some((Ok::<_, actix_web::Error>(text?), (receiver, refused)))
+        });
+        Ok(HttpResponse::Ok().content_type(LINES).streaming(Box::pin(text)))
+    }
+
+    /// Sends the lines of a shard, of one owner after the other, until one refuses the caller.
+    async fn follow(
+        &self,
+        (shard, mut lines): (usize, Option<LineReader>),
+        request: &HttpRequest,
+        side: ListenerSide,
+        to: &mpsc::Sender<Bytes>,
+    ) {
+        loop {
+            if let Some(lines) = &mut lines {
+                while let Some(text) = lines.next().await {
+                    if to.send(text).await.is_err() {
+                        return;
+                    }
+                }
+            }
+            sleep(AGAIN).await;
+            lines = match self.open(shard, request, Bytes::new(), side).await {
+                Ok(answered) if answered.response.status().is_success() => Some(self.lines_of(shard, answered)),
+                Ok(refused) if refused.response.status().is_client_error() => return,
+                Ok(_) | Err(_) => None,
+            };
+        }
+    }
+
+    /// The work of one shard after the other, with the sums of what they report at the end.
+    pub(super) async fn in_turn(
+        self: Rc<Self>,
+        request: HttpRequest,
+        body: Bytes,
+        side: ListenerSide,
+    ) -> Routed<HttpResponse> {
+        let first = self.open(0, &request, body.clone(), side).await.map_err(|why| no_answer(0, why))?;
+        if !first.response.status().is_success() {
+            return Ok(self.shards[0].relayed(first, None));
+        }
+        let lines = Some(self.lines_of(0, first));
+        let work = Work { router: self, request, body, side, shard: 0, lines, ends: Map::new(), is_over: false };
+        let text = stream::unfold(work, |mut work| async move {
+            let text = work.next().await?;
+            Some((Ok::<_, actix_web::Error>(text), work))
+        });
+        Ok(HttpResponse::Ok().content_type(LINES).streaming(Box::pin(text)))
+    }
+}
+
+/// Work that each shard does, one after the other.
+struct Work {
+    router: Rc<ThreadRouter>,
+    request: HttpRequest,
+    body: Bytes,
+    side: ListenerSide,
+    shard: usize,
+    lines: Option<LineReader>,
+    /// What the shards have reported.
+    ends: Map<String, Value>,
+    is_over: bool,
+}
+
+impl Work {
+    /// The next lines.
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.is_over {
+            return None;
+        }
+        loop {
+            let Some(text) = self.lines.as_mut()?.next().await else {
+                self.shard += 1;
+                if self.shard == self.router.shards.len() {
+                    self.is_over = true;
+                    return Some(line(&Value::Object(std::mem::take(&mut self.ends))));
+                }
+                let (shard, body) = (self.shard, self.body.clone());
+                match self.router.open(shard, &self.request, body, self.side).await {
+                    Ok(answered) if answered.response.status().is_success() => {
+                        self.lines = Some(self.router.lines_of(shard, answered));
+                        continue;
+                    }
+                    Ok(answered) => return self.failed(&format!("its owner answers {}", answered.response.status())),
+                    Err(why) => return self.failed(why),
+                }
+            };
+            let mut shown = BytesMut::new();
+            for read in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                let Ok(Value::Object(mut read)) = serde_json::from_slice(read) else { continue };
+                if let Some(error) = read.get("error").and_then(Value::as_str) {
+                    return self.failed(error);
+                }
+                if let Some(Value::String(progress)) = read.remove("progress") {
+                    let progress = format!("shard {}: {progress}", self.shard);
+                    shown.extend_from_slice(&line(&json!({"progress": progress})));
+                }
+                for (key, value) in read {
+                    sum(self.ends.entry(key).or_insert(Value::Null), value);
+                }
+            }
+            if !shown.is_empty() {
+                return Some(shown.freeze());
+            }
+        }
+    }
+
+    fn failed(&mut self, why: &str) -> Option<Bytes> {
+        self.is_over = true;
+        Some(line(&json!({"error": format!("shard {}: {why}", self.shard)})))
+    }
+}
+
+fn line(value: &Value) -> Bytes {
+    format!("{value}\n").into()
+}

@@ -1,0 +1,149 @@
+//! The topics of namespaces of other shards, as destinations: what an event subscription delivers to one is published by its
+//! owner. An attempt fails if there is none, and is repeated as any other.
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use hyper::{
+    Request, Response, StatusCode,
+    body::{Body, Frame, Incoming, SizeHint},
+    client::conn::http1::SendRequest,
+    header::{CONTENT_LENGTH, HOST},
+};
+use tokio::time::timeout;
+use url::form_urlencoded;
+
+use super::{ShardRouter, owner::TOPICS};
+use crate::{cluster::shard_of, deliver::resource::PublishFailure};
+
+/// The longest time for the connection to an owner. The attempt has a limit of its own.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// The most idle connections to an owner.
+const IDLE_MAX: usize = 8;
+
+/// The maximum size of the reason why events were refused.
+const REASON_BYTES: usize = 64 * 1024;
+
+/// The topics of the shards of a cluster but one. Clones share the connections.
+#[derive(Clone)]
+pub(in crate::server) struct OtherShards {
+    router: ShardRouter,
+    own: usize,
+    idle: Arc<Mutex<HashMap<String, Vec<SendRequest<WholeBody>>>>>,
+}
+
+impl OtherShards {
+    /// Those of all shards but `own`.
+    #[expect(dead_code, reason = "the nodes of a cluster have one shard so far")]
+    pub(in crate::server) fn new(router: ShardRouter, own: usize) -> Self {
+        Self { router, own, idle: Arc::default() }
+    }
+
+    /// The other shard that has the topic `…/namespaces/NAMESPACE/topics/TOPIC`.
+    pub(in crate::server) fn shard_of(&self, resource_id: &str) -> Option<usize> {
+        let namespace = resource_id.rsplit('/').nth(2)?;
+        Some(shard_of(namespace, self.router.shards.len())).filter(|shard| *shard != self.own)
+    }
+
+    /// Publishes CloudEvents to a topic of another shard.
+    pub(in crate::server) async fn publish(
+        &self,
+        shard: usize,
+        resource_id: &str,
+        events: &[Bytes],
+    ) -> Result<(), PublishFailure> {
+        let body = [b"[", &*events.join(&b","[..]), b"]"].concat();
+        match self.ask(shard, "POST", resource_id, body.into()).await {
+            Ok((StatusCode::OK, _)) => Ok(()),
+            Ok((status, reason)) => {
+                let reason = String::from_utf8_lossy(&reason).into_owned();
+                Err(PublishFailure { status: status.as_u16(), reason })
+            }
+            Err(error) => Err(PublishFailure { status: 503, reason: format!("shard {shard}: {error}") }),
+        }
+    }
+
+    /// Whether another shard has the topic.
+    pub(in crate::server) async fn has(&self, shard: usize, resource_id: &str) -> bool {
+        self.ask(shard, "GET", resource_id, Bytes::new()).await.is_ok_and(|(status, _)| status == StatusCode::OK)
+    }
+
+    async fn ask(&self, shard: usize, method: &str, id: &str, body: Bytes) -> io::Result<(StatusCode, Bytes)> {
+        let forwarder = &self.router.shards[shard];
+        let address = forwarder.owner().ok_or_else(|| io::Error::other("it has no owner"))?;
+        let topic: String = form_urlencoded::byte_serialize(id.as_bytes()).collect();
+        let request = || {
+            let request = Request::builder().method(method).uri(format!("{TOPICS}?topic={topic}"));
+            let request = request.header(HOST, "localhost").header(CONTENT_LENGTH, body.len());
+            request.body(WholeBody(Some(body.clone()))).map_err(io::Error::other)
+        };
+        let (mut connection, response) = loop {
+            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&address).and_then(Vec::pop);
+            let is_idle = idle.is_some();
+            let mut connection = match idle {
+                Some(connection) => connection,
+                None => timeout(CONNECT_MAX, forwarder.open(&address)).await.map_err(io::Error::other)??,
+            };
+            let mut error = match connection.try_send_request(request()?).await {
+                Ok(response) => break (connection, response),
+                Err(error) => error,
+            };
+            // The owner may have closed an idle connection meanwhile, and has not read the request then.
+            if !is_idle || error.take_message().is_none() {
+                return Err(io::Error::other(error.into_error()));
+            }
+        };
+        let status = response.status();
+        let reason = read(response).await?;
+        if connection.ready().await.is_ok() {
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            let connections = idle.entry(address).or_default();
+            if connections.len() < IDLE_MAX {
+                connections.push(connection);
+            }
+        }
+        Ok((status, reason))
+    }
+}
+
+async fn read(response: Response<Incoming>) -> io::Result<Bytes> {
+    let (mut body, mut all) = (response.into_body(), Vec::new());
+    while let Some(frame) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+        if let Ok(bytes) = frame.map_err(io::Error::other)?.into_data() {
+            all.extend_from_slice(&bytes);
+            if all.len() > REASON_BYTES {
+                return Err(io::Error::other("the answer of the owner is too large"));
+            }
+        }
+    }
+    Ok(all.into())
+}
+
+/// A body that is there as a whole.
+struct WholeBody(Option<Bytes>);
+
+impl Body for WholeBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.take().map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.as_ref().is_none_or(Bytes::is_empty)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.as_ref().map_or(0, |bytes| bytes.len() as u64))
+    }
+}
