@@ -5,6 +5,7 @@ use std::{ffi::OsString, fs, net::SocketAddr, path::PathBuf, time::Duration};
 
 use expect_test::{Expect, expect};
 use gridhook::{
+    cli::destination::backup_store,
     config::{Config, DEFAULTS, KeySource, LogFormat, NatsLogin, SettingFlag, SettingSources, TrustRoots},
     policy::{
         edition::{Edition, StepOrigin},
@@ -163,7 +164,9 @@ fn a_node_of_a_cluster_names_what_it_lacks() {
         ("DURABILITY", "fsync", "cluster.system_credentials", "unchecked"),
         ("DURABILITY", "lazy", "cluster.durability", "\"fsync\" or \"unchecked\""),
         ("REPLICAS", "2", "cluster.replicas", "1, 3 or 5"),
-        ("SHARDS", "2", "cluster.shards", "1: this release"),
+        ("SHARDS", "2", "cluster.node_listen", "the first of 2 ports in a row"),
+        ("SHARDS", "65", "cluster.shards", "from 1 to 64"),
+        ("STRATEGY", "fair", "cluster.strategy", "\"greedy\" or \"balanced\""),
         ("STREAM_BYTES", "2047 MiB", "cluster.stream_bytes", "at least twice cluster.stream_keep_bytes"),
         ("EXPIRY", "1s", "cluster.expiry", "three times cluster.renew"),
         ("NODE_LISTEN", "", "cluster.node_listen", "other nodes reach"),
@@ -808,4 +811,21 @@ fn variables_that_are_no_settings_do_no_harm_and_near_misses_are_told() {
             pair("GRIDHOOK_JOURNAL_BACKLOG_MAX", "GRIDHOOK_JOURNAL__BACKLOG_MAX"),
         ]
     );
+}
+
+/// Each shard of a cluster has a folder of the destination of backups.
+#[test]
+fn a_part_of_the_destination_of_backups_has_its_credentials() {
+    let file = "[backup.store]\nurl = \"s3://bucket/gridhook\"\nregion = \"eu-north-1\"\naccess_key_id = \"id\"\n\
+                secret_access_key = \"secret\"\n";
+    let backup = load(file, &[], &[]).expect("good settings").backup;
+    let store = |url| backup_store(&backup, url).expect("an address").expect("a store");
+    let of_settings = store(None);
+    assert_eq!(of_settings.credentials.len(), 2);
+    let of_shard = store(Some("s3://bucket/gridhook/shard-3"));
+    assert_eq!((of_shard.address.path.len(), of_shard.region.as_deref()), (3, Some("eu-north-1")));
+    assert_eq!(of_shard.credentials.len(), 2);
+    for other in ["s3://bucket/other", "s3://bucket", "gs://bucket/gridhook/shard-3"] {
+        assert!(store(Some(other)).credentials.is_empty(), "{other} is another store");
+    }
 }

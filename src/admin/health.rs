@@ -31,10 +31,13 @@ pub struct ServerHealth {
     /// open.
     journal: OnceLock<Box<dyn Fn() -> journal::JournalState + Send + Sync>>,
     damage: OnceLock<Box<dyn Fn() -> DamageSummary + Send + Sync>>,
-    /// Whether a standby knows an owner.
-    has_owner: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
+    /// The number of shards of a standby, and what returns those of which it knows no owner.
+    ownerless: OnceLock<(usize, OwnerlessShards)>,
     step: Mutex<StartStep>,
 }
+
+/// Returns the shards without an owner.
+type OwnerlessShards = Box<dyn Fn() -> Vec<usize> + Send + Sync>;
 
 /// The current step of a start.
 pub struct StartStep {
@@ -84,8 +87,8 @@ impl ServerHealth {
     /// The health of a server whose store is not open yet.
     pub fn starting() -> Self {
         let step = Mutex::new(StartStep::new("the start begins"));
-        let (journal, damage, has_owner) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Self { phase: AtomicU8::new(0), journal, damage, has_owner, step }
+        let (journal, damage, ownerless) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Self { phase: AtomicU8::new(0), journal, damage, ownerless, step }
     }
 
     /// Attaches the journal when the store is open.
@@ -100,10 +103,11 @@ impl ServerHealth {
         self.damage.set(Box::new(damage)).ok();
     }
 
-    /// The server is a standby: it accepts events as long as there is an owner, which `has_owner` returns.
-    pub fn stand_by(&self, has_owner: impl Fn() -> bool + Send + Sync + 'static) {
+    /// The server forwards requests to the owners of so many shards: it accepts events as long as one of them has an owner.
+    /// `ownerless` returns those without one.
+    pub fn stand_by(&self, shards: usize, ownerless: impl Fn() -> Vec<usize> + Send + Sync + 'static) {
         // A second call would attach the same.
-        self.has_owner.set(Box::new(has_owner)).ok();
+        self.ownerless.set((shards, Box::new(ownerless))).ok();
         self.enter(StartPhase::Standby);
     }
 
@@ -137,8 +141,14 @@ impl ServerHealth {
         };
         if phase == StartPhase::Standby {
             "following".clone_into(&mut readiness.journal);
-            if !self.has_owner.get().is_some_and(|has_owner| has_owner()) {
-                readiness.ready = false;
+            let (shards, ownerless) =
+                self.ownerless.get().map(|(shards, ownerless)| (*shards, ownerless())).unwrap_or_default();
+            readiness.ready &= ownerless.len() < shards;
+            if shards > 1 && !ownerless.is_empty() {
+                let ownerless: Vec<_> = ownerless.iter().map(ToString::to_string).collect();
+                let what = format!("no node of the cluster owns these shards: {}", ownerless.join(", "));
+                readiness.problems.push(format!("{what}; requests for them wait for one"));
+            } else if ownerless.len() == shards {
                 readiness.problems.push("no node of the cluster owns the store: requests wait for one".to_owned());
             }
         }

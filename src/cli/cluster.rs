@@ -107,18 +107,21 @@ impl Cluster {
 fn nodes(view: &ClusterView) -> String {
     let mut table =
         TextTable::new(["node", "state", "owns", "applied", "synced", "behind", "last renewal", "address", "version"]);
-    let applied = |node: &ClusterNodeView| node.applied.first().copied().unwrap_or_default();
-    let newest = view.nodes.iter().map(applied).max().unwrap_or_default();
+    let shards = shards(view);
+    let applied = |node: &ClusterNodeView, shard: usize| node.applied.get(shard).copied().unwrap_or_default();
+    let newest = |shard| view.nodes.iter().map(|node| applied(node, shard)).max().unwrap_or_default();
+    let newest: Vec<u64> = (0..shards).map(newest).collect();
     for node in &view.nodes {
+        let behind = newest.iter().enumerate().map(|(shard, newest)| newest - applied(node, shard));
         let list = |numbers: &[u64]| numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
         let owns: Vec<u64> = node.owns.iter().map(|shard| *shard as u64).collect();
         table.line([
             node.name.clone(),
             node.state.name().to_owned(),
             list(&owns),
-            list(&node.applied),
-            list(&node.flushed),
-            (newest - applied(node)).to_string(),
+            node.applied.iter().sum::<u64>().to_string(),
+            node.flushed.iter().sum::<u64>().to_string(),
+            behind.sum::<u64>().to_string(),
             node.last_renewal.clone(),
             node.address.clone(),
             node.version.clone(),
@@ -143,9 +146,24 @@ fn advice(view: &ClusterView) -> String {
         NodeState::Alive | NodeState::CatchingUp | NodeState::Leaving | NodeState::Draining => None,
     };
     let lines: Vec<String> = view.nodes.iter().filter_map(needs).collect();
-    let is_owned = view.nodes.iter().any(|node| node.state != NodeState::Dead && !node.owns.is_empty());
-    let unowned = if is_owned { "" } else { "\nno node that is alive owns the store: publishers receive 503" };
+    let alive = || view.nodes.iter().filter(|node| node.state != NodeState::Dead);
+    let shards = shards(view).max(1);
+    let unowned = (0..shards).filter(|shard| !alive().any(|node| node.owns.contains(shard)));
+    let unowned: Vec<String> = unowned.map(|shard| shard.to_string()).collect();
+    let unowned = match unowned.len() {
+        0 => String::new(),
+        all if all == shards => "\nno node that is alive owns the store: publishers receive 503".to_owned(),
+        _ => {
+            let unowned = unowned.join(", ");
+            format!("\nno node that is alive owns these shards: {unowned}; publishers of their topics receive 503")
+        }
+    };
     format!("{}{unowned}", lines.concat())
+}
+
+/// The number of shards.
+fn shards(view: &ClusterView) -> usize {
+    view.nodes.iter().map(|node| node.applied.len()).max().unwrap_or_default()
 }
 
 fn records(view: &OwnershipView) -> String {

@@ -33,21 +33,31 @@ pub fn open_sink(store: &ObjectStoreConfig) -> Result<Sink, SinkError> {
     }
 }
 
-/// The destination of backups at `url`; without one, that of the settings, if any. Another address than that of the
-/// settings is used with the credentials of the environment.
+/// The store of backups at `url`; without one, that of the settings, if any. An address within that of the settings, such as
+/// that of a shard, is used with the credentials of the settings, and another one with those of the environment.
+///
+/// # Errors
+/// The address is not usable; the message says what is allowed.
+pub fn backup_store(backup: &config::Backup, url: Option<&str>) -> Result<Option<ObjectStoreConfig>, String> {
+    let Some(url) = url else { return Ok(backup.store.clone()) };
+    let address = StoreAddress::parse(url).map_err(|problem| format!("{url} is no address: {problem}"))?;
+    let is_within = |store: &&ObjectStoreConfig| {
+        let StoreAddress { kind, account, path } = &store.address;
+        (kind, account) == (&address.kind, &address.account) && address.path.starts_with(path)
+    };
+    let of_settings = backup.store.as_ref().filter(is_within).cloned();
+    Ok(Some(match of_settings {
+        Some(store) => ObjectStoreConfig { address, ..store },
+        None => ObjectStoreConfig { address, endpoint: None, region: None, allow_http: false, credentials: Vec::new() },
+    }))
+}
+
+/// The destination of backups at `url`, as [`backup_store`] has it.
 ///
 /// # Errors
 /// The address or the key is not usable; the message says what is allowed.
 pub fn destination(backup: &config::Backup, url: Option<&str>) -> Result<Option<BackupDestination>, String> {
-    let given = url.map(|url| StoreAddress::parse(url).map_err(|problem| format!("{url} is no address: {problem}")));
-    let store = match (given.transpose()?, &backup.store) {
-        (None, store) => store.clone(),
-        (Some(address), Some(store)) if store.address == address => Some(store.clone()),
-        (Some(address), _) => {
-            let credentials = Vec::new();
-            Some(ObjectStoreConfig { address, endpoint: None, region: None, allow_http: false, credentials })
-        }
-    };
+    let store = backup_store(backup, url)?;
     let key = backup.key_file.as_ref().map(|file| {
         let refuse = |allowed| format!("backup.key_file is {}; allowed is {allowed}", file.display());
         SealKey::read(file).map(Arc::new).map_err(refuse)

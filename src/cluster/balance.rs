@@ -55,6 +55,8 @@ pub struct ClusterView<'a> {
     pub leaving: &'a BTreeSet<NodeId>,
     /// The record of each shard, by its number.
     pub shards: &'a [ShardRecord],
+    /// The shards that the node leaves to others for now, because it could not serve them.
+    pub avoided: &'a BTreeSet<usize>,
     /// How long an owner has to give up a shard that is wanted, longer than its own limit for finishing what is in flight.
     /// So long is a shard kept for the node that asked for it.
     pub drain_wait: Duration,
@@ -79,7 +81,7 @@ pub enum BalanceStep {
 
 /// What a node does next. A node that is not alive itself does nothing.
 pub fn next_steps(view: &ClusterView<'_>, strategy: Strategy) -> Vec<BalanceStep> {
-    let ClusterView { me, alive, leaving, shards, drain_wait } = *view;
+    let ClusterView { me, alive, leaving, shards, avoided, drain_wait } = *view;
     let mine = |shard: &ShardRecord| shard.owner.as_ref() == Some(me);
     let stays = |node: &&NodeId| !leaving.contains(*node);
     // A request of a node that died meanwhile, or is about to stop, counts for nothing.
@@ -137,6 +139,8 @@ pub fn next_steps(view: &ClusterView<'_>, strategy: Strategy) -> Vec<BalanceStep
     let most = shards.len().div_ceil(counts.len());
     let mut own = counts.get(me).copied().unwrap_or_default();
     let mut left = if strategy == Strategy::Greedy { usize::MAX } else { 1 };
+    // A shard that nobody can serve now does not keep the others from being balanced.
+    free.retain(|shard| !avoided.contains(shard));
     // Nodes that claim at the same time begin with different shards.
     free.sort_by_key(|shard| rank(me, *shard));
     let claimed: Vec<usize> = free.iter().copied().take(most.saturating_sub(own).min(left)).collect();

@@ -21,6 +21,7 @@ use super::{
     balance::{BalanceStep, ClusterView, NodeId, Strategy, next_steps},
     lease::{LeaseIntervals, LiveNodes},
     records::{ClusterRecords, NodeRecord, OwnershipRecord, OwnershipScope, ShardPosition, StoredRecord, Versioned},
+    shard_address,
 };
 
 /// What a node is called, and the rules of its cluster. All nodes have the same rules.
@@ -30,7 +31,7 @@ pub struct ClaimSettings {
     pub me: NodeId,
     /// Its name, which it keeps.
     pub name: String,
-    /// Host and port of its listener for other nodes.
+    /// Host and port of its listener for other nodes, that of the first shard.
     pub address: String,
     /// The release of its program.
     pub version: String,
@@ -111,8 +112,8 @@ pub struct Claims {
     /// Whether an operator has removed the node's record while it ran, and it has not caught up since. It writes none before:
     /// the changelog would be kept for a node that may not be able to follow it.
     is_forgotten: bool,
-    /// Until when the node takes no shard, because it could not serve one.
-    failed_until: Option<Duration>,
+    /// The shards that the node could not serve, and until when it leaves each to others.
+    failed: BTreeMap<usize, Duration>,
 }
 
 impl Claims {
@@ -136,7 +137,7 @@ impl Claims {
             leaving: false,
             is_behind: false,
             is_forgotten: false,
-            failed_until: None,
+            failed: BTreeMap::new(),
         }
     }
 
@@ -262,14 +263,15 @@ impl Claims {
         self.leaving && (0..self.settings.shards).all(|shard| self.owned(shard).is_none())
     }
 
-    /// The server has given a claim up. `pause`: for how long the node takes none, so that others can try.
+    /// The server has given a claim up. `pause`: for how long the node leaves the shard to others, because
+    /// it could not serve it.
     pub fn give_up(&mut self, shard: usize, claim: u64, pause: Option<Duration>, now: Duration) {
         // It may have been lost meanwhile, and another one won.
         if self.owned(shard) == Some(claim) {
             self.given_up.insert((shard, claim));
         }
         if let Some(pause) = pause {
-            self.failed_until = Some(now + pause);
+            self.failed.insert(shard, now + pause);
         }
     }
 
@@ -287,7 +289,9 @@ impl Claims {
         let shards = self.records.shards.iter().enumerate();
         let shards: Vec<_> = shards.map(|(number, shard)| shard.value.shard_record(|by| waited(number, by))).collect();
         let drain_wait = self.settings.drain_wait;
-        let view = ClusterView { me: &me, alive: &alive, leaving: &leaving, shards: &shards, drain_wait };
+        let avoided = (0..shards.len()).filter(|shard| self.avoids(*shard, now)).collect();
+        let view =
+            ClusterView { me: &me, alive: &alive, leaving: &leaving, shards: &shards, avoided: &avoided, drain_wait };
         let steps = next_steps(&view, self.settings.strategy);
         self.draining.clear();
         let mut changes = Vec::new();
@@ -394,7 +398,12 @@ impl Claims {
     }
 
     fn takes_none(&self, now: Duration) -> bool {
-        self.leaving || self.is_behind || self.failed_until.is_some_and(|until| now < until)
+        let could_serve_none = (0..self.settings.shards).all(|shard| self.avoids(shard, now));
+        self.leaving || self.is_behind || could_serve_none
+    }
+
+    fn avoids(&self, shard: usize, now: Duration) -> bool {
+        self.failed.get(&shard).is_some_and(|until| now < *until)
     }
 
     /// The number of this node's claim of a shard.
@@ -406,7 +415,7 @@ impl Claims {
     fn owner(&self, shard: usize) -> Option<NodeAddress> {
         let id = self.records.shards.get(shard)?.value.owner_id.as_ref()?;
         let record = self.records.node(id).filter(|_| self.alive().contains(id))?;
-        Some(NodeAddress { node: id.clone(), address: record.address.clone() })
+        Some(NodeAddress { node: id.clone(), address: shard_address(&record.address, shard) })
     }
 
     /// An owner by force may act once the one before it has noticed.

@@ -3,11 +3,12 @@
 //! A turn is one renewal, one read and the changes that follow, each with a limit of time, once in an interval. An event
 //! between two turns (a request, an owner that vanished) reads and decides at once, without another renewal.
 //!
-//! To see at once that the owner was killed, a standby holds a connection to the owner's listener for nodes. If it ends
-//! and the address refuses a new one, the owner counts as dead, unless it renews its record. A wrong guess does no harm:
-//! the fence of the changelog stops the former owner.
+//! To see at once that an owner was killed, a node holds a connection to a listener for nodes of each other owner. If it
+//! ends and the address refuses a new one, the owner counts as dead, unless it renews its record. A wrong guess does no
+//! harm: the fence of the changelog stops the former owner.
 
 use std::{
+    collections::BTreeMap,
     future::{Future, pending, ready},
     io,
     pin::Pin,
@@ -26,6 +27,7 @@ use tokio::{
 
 use super::{
     ClaimDriver, GivenUp, Lease, NodeAddress, Role,
+    balance::NodeId,
     claim::{ClaimSettings, Claims, OwnershipChange, ReadProblem, ShardRole},
     membership::{ClusterSnapshot, Command, Membership, MembershipEnd, RequestError},
     records::{RecordError, RecordStore, drained_key, encode, node_key, shard_key},
@@ -65,8 +67,8 @@ pub struct Member<S> {
     problem: Option<String>,
 }
 
-/// A connection to the owner of the first shard that another node owns.
-type OwnerWatch = Option<(NodeAddress, Pin<Box<dyn Future<Output = ()> + Send>>)>;
+/// A connection to each other node that owns a shard: to the listener of its first one.
+type OwnerWatches = BTreeMap<NodeId, (NodeAddress, Pin<Box<dyn Future<Output = ()> + Send>>)>;
 
 impl<S: RecordStore> Member<S> {
     /// A node with these records, and the handle on it. It does nothing before [`Self::run`].
@@ -90,7 +92,7 @@ impl<S: RecordStore> Member<S> {
     /// Runs until the node has left.
     pub async fn run(mut self) -> MembershipEnd {
         let interval = self.claims.settings().intervals.renewal();
-        let mut watched: OwnerWatch = None;
+        let mut watched = OwnerWatches::new();
         let mut turn = Instant::now();
         let mut renews = true;
         loop {
@@ -107,17 +109,11 @@ impl<S: RecordStore> Member<S> {
             if self.claims.has_left() {
                 return MembershipEnd::Left;
             }
-            self.watch_owner(&mut watched);
-            let closed = async {
-                match &mut watched {
-                    Some((_, closed)) => closed.await,
-                    None => pending().await,
-                }
-            };
+            self.watch_owners(&mut watched);
             renews = tokio::select! {
                 () = sleep_until(turn) => true,
-                () = closed => {
-                    if let Some((owner, _)) = watched.take() {
+                node = any_closed(&mut watched) => {
+                    if let Some((owner, _)) = watched.remove(&node) {
                         self.owner_closed(owner).await;
                     }
                     false
@@ -172,10 +168,7 @@ impl<S: RecordStore> Member<S> {
         match self.write(&node_key(&record.name), encode(&record), revision).await {
             Ok(revision) => {
                 self.claims.renewed(sent, revision);
-                let mut is_current = true;
-                for change in self.claims.shard_renewals() {
-                    is_current &= !matches!(self.change(change).await, Err(RecordError::Conflict));
-                }
+                let is_current = self.renew_shards().await;
                 self.renew_leases();
                 is_current
             }
@@ -185,6 +178,23 @@ impl<S: RecordStore> Member<S> {
                 true
             }
         }
+    }
+
+    /// Renews the records of what the node owns, all at once. Returns whether their revisions are known.
+    async fn renew_shards(&mut self) -> bool {
+        let changes = self.claims.shard_renewals();
+        let writes = changes.iter().map(|change| async {
+            self.write(&shard_key(change.shard), encode(&change.record), change.revision).await
+        });
+        let written = futures_util::future::join_all(writes).await;
+        let mut is_current = true;
+        for (change, written) in changes.into_iter().zip(written) {
+            match written {
+                Ok(revision) => self.claims.changed(change, revision, self.began.elapsed()),
+                Err(error) => is_current &= error != RecordError::Conflict,
+            }
+        }
+        is_current
     }
 
     /// Whether a read was made that counts.
@@ -333,18 +343,19 @@ impl<S: RecordStore> Member<S> {
         }
     }
 
-    /// Watches the owner of the first shard that another node owns.
-    fn watch_owner(&self, watched: &mut OwnerWatch) {
-        let owner = self.shards.iter().find_map(|driver| match &*driver.role.borrow() {
-            Role::Standby { owner } => owner.clone(),
-            Role::Owner(_) | Role::Draining(_) => None,
-        });
-        if watched.as_ref().map(|(watched, _)| watched) != owner.as_ref() {
-            *watched = owner.map(|owner| {
-                let address = owner.address.clone();
-                let closed: Pin<Box<dyn Future<Output = ()> + Send>> =
-                    Box::pin(closed(address, Arc::clone(&self.handshake)));
-                (owner, closed)
+    /// Watches the other nodes that own a shard.
+    fn watch_owners(&self, watched: &mut OwnerWatches) {
+        let mut owners = BTreeMap::new();
+        for driver in &self.shards {
+            if let Role::Standby { owner: Some(owner) } = &*driver.role.borrow() {
+                owners.entry(owner.node.clone()).or_insert_with(|| owner.clone());
+            }
+        }
+        watched.retain(|node, (owner, _)| owners.get(node) == Some(owner));
+        for (node, owner) in owners {
+            watched.entry(node).or_insert_with(|| {
+                let closed = closed(owner.address.clone(), Arc::clone(&self.handshake));
+                (owner, Box::pin(closed))
             });
         }
     }
@@ -500,6 +511,20 @@ async fn given_up(shards: &mut [ClaimDriver]) -> (usize, Lease, GivenUp) {
         })
     });
     futures_util::future::select_all(given_up).await.0
+}
+
+/// Waits until one of the connections to owners has ended, and returns which.
+async fn any_closed(watched: &mut OwnerWatches) -> NodeId {
+    if watched.is_empty() {
+        return pending().await;
+    }
+    let closed = watched.iter_mut().map(|(node, (_, closed))| {
+        Box::pin(async move {
+            closed.await;
+            node.clone()
+        })
+    });
+    futures_util::future::select_all(closed).await.0
 }
 
 /// Waits until a connection to `address` was made and has ended.

@@ -46,6 +46,12 @@ pub fn shard_of(name: &str, shards: usize) -> usize {
     usize::try_from(hasher.finish() % shards).expect("less than a number of shards")
 }
 
+/// The listener for other nodes of the core of a shard: the port is that of the first shard plus the number.
+pub fn shard_address(first: &str, shard: usize) -> String {
+    let parsed = first.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<usize>().ok()?)));
+    parsed.map_or_else(|| first.to_owned(), |(host, port)| format!("{host}:{}", port + shard))
+}
+
 /// A node, and how other nodes reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAddress {

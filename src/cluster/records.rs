@@ -19,7 +19,7 @@ pub struct NodeRecord {
     pub id: NodeId,
     /// Its name, which it keeps.
     pub name: String,
-    /// Host and port of its listener for other nodes.
+    /// Host and port of its listener for other nodes, that of the first shard.
     pub address: String,
     /// The release of its program.
     pub version: String,
@@ -143,6 +143,7 @@ pub struct ClusterRecords {
 }
 
 const ID: &str = "id";
+const SHARDS: &str = "shards";
 const NODE: &str = "node.";
 const SHARD: &str = "shard.";
 const DRAINED: &str = "drained.";
@@ -152,15 +153,38 @@ const DRAINED: &str = "drained.";
 /// # Errors
 /// If the records cannot be reached, or a node that made one meanwhile is not seen yet.
 pub async fn cluster_id(store: &impl RecordStore, known: &[StoredRecord]) -> Result<String, RecordError> {
-    let stored = |records: &[StoredRecord]| records.iter().find(|record| record.key == ID).cloned();
+    fixed(store, known, ID, uuid::Uuid::new_v4().simple().to_string()).await
+}
+
+/// The number of shards of the cluster, which is `shards` if this node is the first one. `known` is what was last read. The
+/// number is older than the identifier: a cluster that has only that is of a release with one shard.
+///
+/// # Errors
+/// If the records cannot be reached, or a number that another node wrote meanwhile is not seen yet.
+pub async fn cluster_shards(
+    store: &impl RecordStore,
+    known: &[StoredRecord],
+    shards: usize,
+) -> Result<usize, RecordError> {
+    let has = |key| known.iter().any(|record| record.key == key && !record.value.is_empty());
+    if has(ID) && !has(SHARDS) { Ok(1) } else { fixed(store, known, SHARDS, shards).await }
+}
+
+/// The value of a record that the first node writes, and no other one changes.
+async fn fixed<T: Serialize + DeserializeOwned>(
+    store: &impl RecordStore,
+    known: &[StoredRecord],
+    key: &str,
+    value: T,
+) -> Result<T, RecordError> {
+    let stored = |records: &[StoredRecord]| records.iter().find(|record| record.key == key).cloned();
     let read = |record: &StoredRecord| serde_json::from_slice(&record.value).ok();
     let known = stored(known);
-    if let Some(id) = known.as_ref().and_then(read) {
-        return Ok(id);
+    if let Some(value) = known.as_ref().and_then(read) {
+        return Ok(value);
     }
-    let id = uuid::Uuid::new_v4().simple().to_string();
-    match store.write(ID, encode(&id), known.map_or(0, |deleted| deleted.revision)).await {
-        Ok(_) => Ok(id),
+    match store.write(key, encode(&value), known.map_or(0, |deleted| deleted.revision)).await {
+        Ok(_) => Ok(value),
         Err(RecordError::Conflict) => stored(&store.read().await?).as_ref().and_then(read).ok_or(RecordError::Conflict),
         Err(error) => Err(error),
     }

@@ -33,7 +33,9 @@ pub struct Cluster {
     pub stream_keep_bytes: u64,
     /// The number of shards.
     pub shards: usize,
-    /// The address of the listener for other nodes.
+    /// How fast a node takes shards.
+    pub strategy: ClusterStrategy,
+    /// The address of the listener for other nodes. With several shards each has one, on the ports from this one on.
     pub listen: SocketAddr,
     /// How other nodes reach it; [`None`] for the address of the listener.
     pub advertise: Option<String>,
@@ -45,6 +47,15 @@ pub struct Cluster {
     pub renew: Duration,
     /// The time without a renewal after which a node is dead.
     pub expiry: Duration,
+}
+
+/// How fast a node takes what it is entitled to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClusterStrategy {
+    /// Everything at once.
+    Greedy,
+    /// One shard after the other.
+    Balanced,
 }
 
 /// TLS to servers of NATS.
@@ -124,6 +135,8 @@ pub(super) struct RawCluster {
     stream_keep_bytes: u64,
     #[serde(deserialize_with = "read::count::<_, _, 1, 64>")]
     shards: usize,
+    #[serde(deserialize_with = "read::filled")]
+    strategy: String,
     #[serde(deserialize_with = "read::optional_address")]
     node_listen: Option<SocketAddr>,
     #[serde(deserialize_with = "read::optional")]
@@ -197,9 +210,15 @@ impl RawCluster {
         if !matches!(self.replicas, 1 | 3 | 5) {
             layers.refuse(&["cluster.replicas"], "1, 3 or 5");
         }
-        if self.shards > 1 {
-            layers.refuse(&["cluster.shards"], "1: this release serves a cluster of one shard");
-        }
+        let strategy = match self.strategy.as_str() {
+            "greedy" => Some(ClusterStrategy::Greedy),
+            "balanced" => Some(ClusterStrategy::Balanced),
+            _ => {
+                layers.refuse(&["cluster.strategy"], "\"greedy\" or \"balanced\"");
+                None
+            }
+        };
+        check_ports(layers, self.shards, self.node_listen, self.advertise.as_deref());
         if self.stream_bytes > 0 && self.stream_bytes < 2 * self.stream_keep_bytes {
             let keys = ["cluster.stream_bytes", "cluster.stream_keep_bytes"];
             layers.refuse(&keys, "0, or at least twice cluster.stream_keep_bytes");
@@ -231,6 +250,7 @@ impl RawCluster {
             stream_bytes: self.stream_bytes,
             stream_keep_bytes: self.stream_keep_bytes,
             shards: self.shards,
+            strategy: strategy?,
             listen: self.node_listen?,
             advertise: self.advertise,
             secret_file: self.secret_file?,
@@ -238,6 +258,19 @@ impl RawCluster {
             renew: self.renew,
             expiry: self.expiry,
         })
+    }
+}
+
+/// Several shards need as many ports.
+fn check_ports(layers: &mut Layers, shards: usize, listen: Option<SocketAddr>, advertise: Option<&str>) {
+    let allowed = || format!("a host and the first of {shards} ports in a row (cluster.shards)");
+    let most = usize::from(u16::MAX) + 1 - shards;
+    if shards > 1 && listen.is_some_and(|listen| listen.port() == 0 || usize::from(listen.port()) > most) {
+        layers.refuse(&["cluster.node_listen"], allowed());
+    }
+    let port = advertise.map(|advertise| advertise.rsplit_once(':').and_then(|(_, port)| port.parse::<usize>().ok()));
+    if shards > 1 && port.is_some_and(|port| port.is_none_or(|port| !(1..=most).contains(&port))) {
+        layers.refuse(&["cluster.advertise"], allowed());
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use x509_parser::parse_x509_certificate;
 
-use super::{listener::HttpListener, tls::ReloadableCertificate};
+use super::{client_address::ClientAddress, tls::ReloadableCertificate};
 use crate::{
     admin::metrics::CertificateEnds,
     config::{Config, IdentityConfig, IdentityProofConfig},
@@ -33,30 +33,30 @@ pub(super) type ShownCertificates = Arc<dyn Fn() -> Vec<ShownCertificate> + Send
 /// Those of a server that delivers. `node` has the certificates of a node of a cluster.
 pub(super) fn in_use(
     config: &Config,
-    listener: &HttpListener,
+    address: &ClientAddress,
     node: &[Arc<ReloadableCertificate>],
     clients: &ClientCertificates,
 ) -> ShownCertificates {
     let clients = clients.clone();
-    list(config, listener, node, move |_| clients.end_entities())
+    list(config, address, node, move |_| clients.end_entities())
 }
 
 /// Those of a standby. It loads the client certificates of deliveries once it delivers, so their files are read.
 pub(super) fn of_standby(
     config: &Config,
-    listener: &HttpListener,
+    address: &ClientAddress,
     node: &[Arc<ReloadableCertificate>],
 ) -> ShownCertificates {
-    list(config, listener, node, trust::end_entities)
+    list(config, address, node, trust::end_entities)
 }
 
 fn list(
     config: &Config,
-    listener: &HttpListener,
+    address: &ClientAddress,
     node: &[Arc<ReloadableCertificate>],
     clients: impl Fn(&Path) -> Vec<(String, CertificateDer<'static>)> + Send + Sync + 'static,
 ) -> ShownCertificates {
-    let shown: Vec<_> = listener.shown.iter().chain(node).cloned().collect();
+    let shown: Vec<_> = address.shown.iter().chain(node).cloned().collect();
     let folder = config.delivery.client_certificates_dir.clone();
     let identity = config.delivery.identity.as_ref().and_then(|IdentityConfig { proof, .. }| match proof {
         IdentityProofConfig::Certificate { certificate, .. } => Some(certificate.clone()),

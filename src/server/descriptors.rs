@@ -71,8 +71,50 @@ impl DescriptorBudget {
     }
 }
 
+/// The share of a process with several cores that is for its clients, and for what it forwards.
+const FRONT_SHARE: usize = 4;
+
+/// The division of a process with a core for each shard.
+pub struct SharedBudget {
+    /// Of the listeners for clients.
+    pub front: DescriptorBudget,
+    /// Of each core.
+    pub core: DescriptorBudget,
+}
+
+impl SharedBudget {
+    /// Divides `limit` descriptors among so many cores with `threads` threads each, and `front_threads` that serve clients.
+    ///
+    /// # Errors
+    /// If `limit` is too low.
+    pub fn of(limit: usize, shards: usize, front_threads: usize, threads: usize) -> Result<Self, ServerError> {
+        let of_front = limit / FRONT_SHARE;
+        let least = |part: usize, error| match error {
+            ServerError::Descriptors { least, .. } => ServerError::Descriptors { limit, least: least * part },
+            other => other,
+        };
+        let front = DescriptorBudget::of(of_front, front_threads).map_err(|error| least(FRONT_SHARE, error))?;
+        let core = DescriptorBudget::of((limit - of_front) / shards, threads);
+        let core = core.map_err(|error| least((shards * FRONT_SHARE).div_ceil(FRONT_SHARE - 1), error))?;
+        Ok(Self { front, core })
+    }
+}
+
 /// Raises the soft limit to the hard limit, and divides the descriptors.
 pub(super) fn take(threads: usize) -> Result<DescriptorBudget, ServerError> {
+    let budget = DescriptorBudget::of(raise(), threads)?;
+    tracing::info!(
+        limit = budget.limit,
+        store = budget.store,
+        connections = budget.inbound,
+        requests = budget.outbound,
+        "file descriptors divided"
+    );
+    Ok(budget)
+}
+
+/// Raises the soft limit to the hard limit, and returns it.
+pub(super) fn raise() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: limit.maximum, ..limit };
     let current = match setrlimit(Resource::Nofile, wanted) {
@@ -82,14 +124,5 @@ pub(super) fn take(threads: usize) -> Result<DescriptorBudget, ServerError> {
             limit.current
         }
     };
-    let limit = current.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX).min(MAX);
-    let budget = DescriptorBudget::of(limit, threads)?;
-    tracing::info!(
-        limit = budget.limit,
-        store = budget.store,
-        connections = budget.inbound,
-        requests = budget.outbound,
-        "file descriptors divided"
-    );
-    Ok(budget)
+    current.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX).min(MAX)
 }

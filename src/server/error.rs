@@ -65,6 +65,17 @@ pub enum ServerError {
     /// The node of a cluster cannot run.
     #[error("cluster: {0}")]
     Cluster(#[from] super::node::ClusterError),
+    /// The core of a shard failed.
+    #[error("shard {shard}: {error}")]
+    Shard {
+        /// The number of the shard.
+        shard: usize,
+        /// Its error.
+        error: Box<ServerError>,
+    },
+    /// The data folder has the stores of another number of shards.
+    #[error("{0}")]
+    Folder(String),
     /// The certificates cannot be loaded.
     #[error(transparent)]
     Trust(#[from] crate::deliver::trust::TrustError),

@@ -45,8 +45,8 @@ const OWN: [&str; 10] = [
 /// The entries that a folder without a store may have: a token that the operator chose, and what a file system creates.
 const ALLOWED: [&str; 2] = ["admin-token", "lost+found"];
 
-/// The entries that identify a store.
-const STORE: [&str; 2] = ["rocksdb", "watermark"];
+/// The entries that identify a store, or the stores of a node with several shards.
+const STORE: [&str; 3] = ["rocksdb", "watermark", super::shards::FOLDER];
 
 /// Makes new files private. Refuses a folder that is not empty and has no store, because it is not gridhook's.
 pub(super) fn keep(config: &Config) -> io::Result<()> {

@@ -12,6 +12,7 @@ use rustls::ServerConfig;
 
 use super::{
     ServerError,
+    client_address::ClientAddress,
     descriptors::DescriptorBudget,
     forward::Forwarder,
     front::{
@@ -65,11 +66,11 @@ pub(super) struct HttpListener {
     admin: Option<BoundSocket>,
     tls: Option<ServerConfig>,
     /// The certificate in use, without TLS [`None`].
-    pub(super) shown: Option<Arc<tls::ReloadableCertificate>>,
+    shown: Option<Arc<tls::ReloadableCertificate>>,
     /// The bound addresses.
     addresses: Vec<SocketAddr>,
     /// The URL that the server gives to others.
-    pub(super) public_url: String,
+    public_url: String,
     /// The listener for the other nodes of a cluster, which the owner serves.
     pub(super) nodes: Option<NodeListener>,
 }
@@ -138,9 +139,15 @@ impl HttpListener {
         Ok(listener)
     }
 
-    /// The bound addresses. No endpoint may have one of them.
-    pub(super) fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    /// What the rest of the server knows of these listeners.
+    pub(super) fn client_address(&self) -> ClientAddress {
+        ClientAddress {
+            bound: self.addresses.clone(),
+            public_url: self.public_url.clone(),
+            own_url: self.own_url(),
+            shown: self.shown.clone(),
+            counters: self.counters(),
+        }
     }
 
     /// The URL of the publishers' listener.
@@ -194,7 +201,6 @@ impl HttpListener {
     }
 
     /// Serves the sockets of a node with several shards.
-    #[expect(dead_code, reason = "the nodes of a cluster have one shard so far")]
     pub(super) fn serve_front(
         &self,
         config: &Config,
@@ -289,7 +295,6 @@ impl HttpListener {
 
 impl NodeListener {
     /// Serves the requests of nodes to one of several shards, whose clients are those of the node's own listeners.
-    #[expect(dead_code, reason = "the nodes of a cluster have one shard so far")]
     pub(super) fn serve(
         self,
         config: &Config,

@@ -114,6 +114,16 @@ pub fn fit(config: &mut Config, limit: u64) -> Result<(), ServerError> {
     Ok(())
 }
 
+/// Divides the memory budgets of a process among so many cores. Each can accept the largest request.
+pub fn divide(config: &mut Config, cores: usize) {
+    let part = |bytes: usize, min: u64| bytes.min((bytes / cores).max(usize::try_from(min).unwrap_or(usize::MAX)));
+    config.publish.bytes_in_flight = part(config.publish.bytes_in_flight, config.publish.request_bytes as u64);
+    config.topic.recent_events_bytes = part(config.topic.recent_events_bytes, TAIL_MIN);
+    config.journal.block_cache_bytes = part(config.journal.block_cache_bytes, CACHE_MIN);
+    config.journal.write_buffer_bytes = part(config.journal.write_buffer_bytes, BUFFERS_MIN);
+    config.limits.read_bytes = part(config.limits.read_bytes, READS_MIN);
+}
+
 /// Frees a page periodically, so that the allocator returns the other free pages.
 pub(super) async fn return_free_pages() {
     loop {

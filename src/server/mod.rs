@@ -8,6 +8,7 @@
 mod backup_schedule;
 mod certificates;
 mod chaos;
+mod client_address;
 mod dead_letter_routing;
 pub mod descriptors;
 mod error;
@@ -25,6 +26,7 @@ mod router;
 mod serve;
 mod service_notifier;
 mod settings;
+mod shards;
 mod shutdown;
 mod startup;
 mod startup_responder;
@@ -37,10 +39,13 @@ use std::{collections::BTreeMap, net::TcpListener, path::PathBuf, sync::Arc, tim
 use actix::{Arbiter, ArbiterHandle};
 
 use self::{
+    client_address::ClientAddress,
     descriptors::DescriptorBudget,
     error::io_error,
     node::ClusterNode,
+    router::OtherShards,
     serve::{Served, serve},
+    service_notifier::ActorThreads,
     shutdown::StopSignals,
 };
 pub use self::{error::ServerError, settings::editions};
@@ -69,24 +74,43 @@ pub fn run(mut config: Config, sources: config::SettingSources, log: LogFilter) 
     if let Some(limit) = memory::limit() {
         memory::fit(&mut config, limit)?;
     }
-    let budget = descriptors::take(2 * cores() + workers(&config))?;
     let declared = declared(&config)?;
     file_modes::keep(&config).map_err(io_error("the data folder"))?;
-    let launch = Launch { config, sources, log, declared, budget };
-    let mut kept = Kept::default();
-    let served = loop {
-        // All tasks of an ownership end with its system.
-        match actix_rt::System::new().block_on(serve(&launch, &mut kept)) {
-            Ok(Served::Ownership) => {}
-            Ok(Served::All) => break Ok(()),
-            Err(error) => break Err(error),
-        }
+    shards::check_folder(&config)?;
+    if let Some(cluster) = config.cluster.as_ref().filter(|cluster| cluster.shards > 1) {
+        let shards = cluster.shards;
+        return shards::run(&Process { config, sources, log, declared }, shards);
+    }
+    let budget = descriptors::take(2 * cores() + workers(&config))?;
+    let launch = Launch {
+        config,
+        sources,
+        log,
+        declared,
+        budget,
+        arbiters: cores(),
+        threads: ActorThreads::default(),
+        core: None,
     };
+    let mut kept = Kept::default();
+    let served = serve_until_stopped(&launch, &mut kept);
     drop(kept.node);
     if let Some(store) = kept.store {
         close(store);
     }
     served
+}
+
+/// Serves as often as the process, or the core of a shard, owns its store.
+fn serve_until_stopped(launch: &Launch, kept: &mut Kept) -> Result<(), ServerError> {
+    loop {
+        // All tasks of an ownership end with its system.
+        match actix_rt::System::new().block_on(serve(launch, kept)) {
+            Ok(Served::Ownership) => {}
+            Ok(Served::All) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Reads every file that the settings name, without starting a server.
@@ -132,6 +156,14 @@ struct Kept {
     signals: Option<StopSignals>,
 }
 
+/// The inputs of a process.
+struct Process {
+    config: Config,
+    sources: config::SettingSources,
+    log: LogFilter,
+    declared: Option<Declared>,
+}
+
 /// The inputs of a start.
 struct Launch {
     config: Config,
@@ -139,31 +171,50 @@ struct Launch {
     log: LogFilter,
     declared: Option<Declared>,
     budget: DescriptorBudget,
+    /// The number of threads of the actors.
+    arbiters: usize,
+    /// Those of the process.
+    threads: ActorThreads,
+    /// Of the core of a shard, beside others in its process.
+    core: Option<ShardCore>,
+}
+
+/// What the core of a shard has of its process.
+struct ShardCore {
+    /// The listeners for clients.
+    address: ClientAddress,
+    /// The topics of other cores.
+    others: OtherShards,
 }
 
 /// The threads of the actors. Dropping this stops every actor and joins the threads.
-struct Arbiters(Vec<Arbiter>);
+struct Arbiters {
+    running: Vec<(u64, Arbiter)>,
+    threads: ActorThreads,
+}
 
 impl Arbiters {
-    fn start(count: usize) -> Self {
-        Self((0..count).map(|_| Arbiter::new()).collect())
-    }
-
-    fn handles(&self) -> Vec<ArbiterHandle> {
-        self.0.iter().map(Arbiter::handle).collect()
+    fn start(count: usize, threads: &ActorThreads) -> Self {
+        let start = |_| {
+            let arbiter = Arbiter::new();
+            (threads.add(arbiter.handle()), arbiter)
+        };
+        Self { running: (0..count).map(start).collect(), threads: threads.clone() }
     }
 
     fn hosts(&self, context: SubscriptionContext) -> ActorHosts {
-        ActorHosts { arbiters: Arc::new(self.handles()), context: Arc::new(context), check_interval: CHECK_INTERVAL }
+        let handles: Vec<ArbiterHandle> = self.running.iter().map(|(_, arbiter)| arbiter.handle()).collect();
+        ActorHosts { arbiters: Arc::new(handles), context: Arc::new(context), check_interval: CHECK_INTERVAL }
     }
 }
 
 impl Drop for Arbiters {
     fn drop(&mut self) {
-        for arbiter in &self.0 {
+        for (number, arbiter) in &self.running {
+            self.threads.remove(*number);
             arbiter.stop();
         }
-        for arbiter in self.0.drain(..) {
+        for (_, arbiter) in self.running.drain(..) {
             if arbiter.join().is_err() {
                 tracing::error!("an arbiter panicked");
             }

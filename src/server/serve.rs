@@ -13,7 +13,7 @@ use actix_web::web;
 use super::{
     Arbiters, Kept, Launch, ServerError, backup_schedule,
     certificates::{self, ShownCertificates},
-    cores,
+    client_address::ClientAddress,
     descriptors::DescriptorBudget,
     error::io_error,
     issuer::{self, KeySetSource, TokenAccess},
@@ -65,14 +65,14 @@ pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, Se
     let reload_signals = ReloadSignals::install().map_err(io_error("cannot handle signals"))?;
     let mut bound = Bound::open(launch, kept)?;
     let Some(OwnedStore { local, target, mut ownership }) = OwnedStore::take(launch, kept, &mut bound).await? else {
-        return bound.stop().await;
+        return bound.stop(kept.signals.as_ref()).await;
     };
     let mut targets = ChaosTargets::default();
     let (recovered, starts) = match Recovered::read(launch, &bound, &local, target, &targets, ownership.as_ref()) {
         Ok(read) => read,
         Err(error) => return bound.abandon(ownership, StartEnd::Failed(error)).await,
     };
-    let delivery = match Delivery::start(&recovered, &bound, starts, &mut targets, ownership.as_ref()).await {
+    let delivery = match Delivery::start(launch, &recovered, &bound, starts, &mut targets, ownership.as_ref()).await {
         Ok(delivery) => delivery,
         Err(error) => return recovered.abandon(bound, ownership, StartEnd::Failed(error)).await,
     };
@@ -103,8 +103,15 @@ pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, Se
 
 /// The addresses are bound, and something answers there.
 pub(super) struct Bound {
-    pub(super) listener: HttpListener,
+    pub(super) address: ClientAddress,
     pub(super) health: web::Data<health::ServerHealth>,
+    /// The process of the core of a shard has them itself.
+    sockets: Option<ClientSockets>,
+}
+
+/// The listeners for clients, and what answers there until the server serves.
+struct ClientSockets {
+    listener: HttpListener,
     responder: StartupResponder,
 }
 
@@ -120,24 +127,30 @@ enum StartEnd {
 
 impl Bound {
     fn open(launch: &Launch, kept: &mut Kept) -> Result<Self, ServerError> {
-        let Launch { config, budget, .. } = launch;
-        let listener = HttpListener::open(config, &mut kept.sockets)?;
+        let Launch { config, budget, core, .. } = launch;
         let health = web::Data::new(health::ServerHealth::starting());
+        if let Some(core) = core {
+            return Ok(Self { address: core.address.clone(), health, sockets: None });
+        }
+        let listener = HttpListener::open(config, &mut kept.sockets)?;
+        let address = listener.client_address();
         let responder = match &kept.node {
             Some(node) => {
-                StartupResponder::stand_by(&listener, config, budget, node.standby(config, &listener, &health)?)?
+                StartupResponder::stand_by(&listener, config, budget, node.standby(config, &address, &health)?)?
             }
             None => StartupResponder::begin(&listener, config, budget, health.clone())?,
         };
-        Ok(Self { listener, health, responder })
+        Ok(Self { address, health, sockets: Some(ClientSockets { listener, responder }) })
     }
 
     /// Ends the process of a standby, whose clients are served meanwhile.
-    async fn stop(self) -> Result<Served, ServerError> {
-        shutdown::end_at_next_signal()?;
+    async fn stop(self, signals: Option<&StopSignals>) -> Result<Served, ServerError> {
+        signals.map(StopSignals::end_at_next).transpose()?;
         self.health.enter(health::StartPhase::Stopping);
-        shutdown::serve_until_disconnected(&self.listener.counters()).await;
-        self.responder.end().await;
+        if let Some(ClientSockets { responder, .. }) = self.sockets {
+            shutdown::serve_until_disconnected(&self.address.counters).await;
+            responder.end().await;
+        }
         Ok(Served::All)
     }
 
@@ -151,9 +164,11 @@ impl Bound {
         };
         match end {
             StartEnd::Signal => {
-                shutdown::end_at_next_signal()?;
+                ownership.signals.end_at_next()?;
                 ownership.leave().await;
-                self.responder.end().await;
+                if let Some(ClientSockets { responder, .. }) = self.sockets {
+                    responder.end().await;
+                }
                 return Ok(Served::All);
             }
             StartEnd::Tenure(TenureEnd::Asked) => {
@@ -173,8 +188,10 @@ impl Bound {
                 return Err(error);
             }
         }
-        // A request may not end, such as that of `gridhook tail`, and the node must answer other clients.
-        tokio::time::timeout(RESPONDER_WAIT, self.responder.end()).await.ok();
+        if let Some(ClientSockets { responder, .. }) = self.sockets {
+            // A request may not end, such as that of `gridhook tail`, and the node must answer other clients.
+            tokio::time::timeout(RESPONDER_WAIT, responder.end()).await.ok();
+        }
         Ok(Served::Ownership)
     }
 }
@@ -212,23 +229,27 @@ impl<'a> OwnedStore<'a> {
         let node = match kept.node.take() {
             Some(node) => node,
             None => {
-                let node = node::join(cluster, config, Arc::clone(&local)).await?;
-                bound.responder.end().await;
-                let standby = node.standby(config, &bound.listener, &bound.health)?;
-                bound.responder = StartupResponder::stand_by(&bound.listener, config, budget, standby)?;
+                let node = node::join_alone(cluster, config, Arc::clone(&local)).await?;
+                if let Some(ClientSockets { listener, responder }) = &mut bound.sockets {
+                    responder.end().await;
+                    let standby = node.standby(config, &bound.address, &bound.health)?;
+                    *responder = StartupResponder::stand_by(listener, config, budget, standby)?;
+                }
                 node
             }
         };
         let node = kept.node.insert(node);
-        listener::announce(&bound.listener.own_url());
         let signals = match kept.signals.take() {
             Some(signals) => signals,
             None => StopSignals::install()?,
         };
         let signals = kept.signals.insert(signals);
-        let watchdog = startup::notify_standby(&bound.listener.own_url());
+        let watchdog = launch.core.is_none().then(|| {
+            listener::announce(&bound.address.own_url);
+            startup::notify_standby(&bound.address.own_url, launch.threads.clone())
+        });
         let standing = node.stand_by(&Clock::system(), signals).await?;
-        watchdog.abort();
+        watchdog.iter().for_each(JoinHandle::abort);
         Ok(match standing {
             Standing::Stopped => None,
             Standing::Owner(tenure) => {
@@ -262,7 +283,7 @@ impl Recovered {
         ownership: Option<&Ownership<'_>>,
     ) -> Result<(Self, StartQueue), ServerError> {
         let Launch { config, budget, .. } = launch;
-        let Bound { listener, health, .. } = bound;
+        let Bound { address, health, .. } = bound;
         health.at(health::StartStep::new("reading the records"));
         let last = ownership.and_then(|ownership| ownership.node.owner_clock());
         let (clock, timekeeper) = startup::start_clock(config, targets, last);
@@ -274,8 +295,8 @@ impl Recovered {
         let cluster = ownership.map(|ownership| ownership.node.id.clone());
         let backups = startup::backups(config, budget, local, &clock, cluster)?;
         let lease = ownership.map(|ownership| ownership.tenure.lease.clone());
-        let client = ClientOptions { lease, ..settings::client(config, listener.addresses(), budget)? };
-        let rules = settings::rules(config, &client, listener.addresses());
+        let client = ClientOptions { lease, ..settings::client(config, &address.bound, budget)? };
+        let rules = settings::rules(config, &client, &address.bound);
         let appended_to = Arc::default();
         let (journal, writer) = startup::start_journal(config, target, targets, &clock, &appended_to)?;
         let scrub = journal.scrub(config.journal.scrub);
@@ -339,6 +360,7 @@ pub(super) struct Delivery {
 
 impl Delivery {
     async fn start(
+        launch: &Launch,
         recovered: &Recovered,
         bound: &Bound,
         starts: StartQueue,
@@ -346,26 +368,27 @@ impl Delivery {
         ownership: Option<&Ownership<'_>>,
     ) -> Result<Self, ServerError> {
         let Recovered { core, client, token, .. } = recovered;
-        let Bound { listener, health, .. } = bound;
+        let Bound { address, health, .. } = bound;
         let of_node = ownership.map(|ownership| &*ownership.node.certificates).unwrap_or_default();
-        let certificates = certificates::in_use(&core.config, listener, of_node, &client.identities);
+        let certificates = certificates::in_use(&core.config, address, of_node, &client.identities);
         let system_topic = system_topic::start(core, Arc::clone(&certificates));
         let DeadLetterService { stores, routing, handles, lifeline } =
             startup::start_dead_letters(core, system_topic.as_ref())?;
         targets.dead_letters = handles;
-        let (tracer, exporter) = startup::start_tracing(core, listener)?;
+        let (tracer, exporter) = startup::start_tracing(core, address)?;
         let failed_auth = Arc::new(settings::failed_auth_limiter(&core.config));
         let TokenAccess { gate, operators, keys } =
             issuer::gate(&core.config, token, core.registry.tokens(), &client.trust, Arc::clone(&failed_auth))
                 .map_err(|error| ServerError::Issuer(error.to_string()))?;
         let context = startup::subscription_context(core, client, targets, &tracer, routing, stores.clone());
-        let arbiters = Arbiters::start(cores());
-        let notifier = startup::start_service_notifier(&arbiters);
-        startup::start_validation(core, client.clone(), listener);
+        let arbiters = Arbiters::start(launch.arbiters, &launch.threads);
+        let notifier = startup::start_service_notifier(launch);
+        startup::start_validation(core, client.clone(), address);
         startup::start_background_tasks(core).await;
         actix_rt::spawn(actor_factory::run(starts, arbiters.hosts(context)));
         let publisher = startup::publisher(core, gate, tracer.clone());
-        startup::attach_topics(core, client, &publisher, None);
+        let others = launch.core.as_ref().map(|core| core.others.clone());
+        startup::attach_topics(core, client, &publisher, others);
         startup::attach_journal(health, &core.journal);
         Ok(Self {
             certificates,
@@ -397,7 +420,7 @@ fn control(
     let cluster = ownership.map(|ownership| ownership.node.cluster_context.clone());
     let sources = MetricSources { cluster, ..startup::metric_sources(recovered, delivery, bound) };
     let exposition = settings::exposition(&core.config, sources, *started).map_err(io_error("metrics.token"))?;
-    let mut control = startup::control(core, &bound.listener, delivery.system_topic.as_ref())?
+    let mut control = startup::control(core, &bound.address, delivery.system_topic.as_ref())?
         .with_dead_letters(redrives)
         .with_tools(targets)
         .with_dashboard(core.config.server.dashboard);
@@ -442,7 +465,7 @@ fn reload(
         log: launch.log.clone(),
         token: recovered.token.clone(),
         control: control.clone(),
-        certificate: bound.listener.shown.clone(),
+        certificate: bound.address.shown.clone(),
         identities: recovered.client.identities.clone(),
         trust: recovered.client.trust.clone(),
         keys: delivery.keys.clone(),
@@ -467,7 +490,7 @@ impl Listening {
         tokens: web::Data<LockTokenSealer>,
         ownership: Option<&Ownership<'_>>,
     ) -> Result<Self, ServerError> {
-        let Bound { mut listener, health, responder } = bound;
+        let Bound { address, health, sockets } = bound;
         let context = ListenerContext {
             control: control.clone(),
             publisher: delivery.publisher.clone(),
@@ -477,23 +500,31 @@ impl Listening {
             cluster: ownership.map(|ownership| ownership.node.cluster_context.clone()),
             stall: ownership.map(|ownership| ownership.tenure.watch_writes()),
         };
-        match ownership {
-            None => responder.end().await,
-            Some(ownership) => {
+        let nodes = ownership.map(|ownership| ownership.node.listener_of_nodes()).transpose()?;
+        let (config, budget) = (&recovered.core.config, &recovered.budget);
+        let server = match (sockets, nodes) {
+            (Some(ClientSockets { listener, responder }), None) => {
+                responder.end().await;
+                listener.serve(config, budget, context)?
+            }
+            (Some(ClientSockets { mut listener, responder }), nodes) => {
                 // The next owner serves at once, beside connections that the former server still has.
                 responder.pause().await;
                 actix_rt::spawn(async move { responder.end().await });
-                listener.nodes = Some(ownership.node.listener_of_nodes()?);
+                listener.nodes = nodes;
+                listener.serve(config, budget, context)?
             }
-        }
-        let (own_url, counters) = (listener.own_url(), listener.counters());
-        let server = listener.serve(&recovered.core.config, &recovered.budget, context)?;
+            (None, nodes) => {
+                let nodes = nodes.expect("the core of a shard serves as its owner");
+                nodes.serve(config, budget, context)?
+            }
+        };
         let http = server.handle();
         health.enter(health::StartPhase::Serving);
         startup::start_backups(&recovered.core, &recovered.backups);
-        delivery.notifier.ready(&own_url);
+        delivery.notifier.ready(&address.own_url);
         let serving = actix_rt::spawn(server);
-        Ok(Self { health, counters, http, serving })
+        Ok(Self { health, counters: address.counters, http, serving })
     }
 }
 

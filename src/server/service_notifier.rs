@@ -6,6 +6,7 @@
 //! that does not respond stop no thread.
 
 use std::{
+    collections::BTreeMap,
     env,
     ffi::OsString,
     io,
@@ -16,6 +17,7 @@ use std::{
             net::{SocketAddr, UnixDatagram},
         },
     },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -42,6 +44,11 @@ impl ServiceNotifier {
         Self { to, watchdog }
     }
 
+    /// One that sends nothing.
+    pub(super) fn silent() -> Self {
+        Self { to: None, watchdog: None }
+    }
+
     /// Reports that the server accepts events.
     pub(super) fn ready(&self, url: &str) {
         self.notify(&format!("READY=1\nSTATUS=accepting events at {url}"));
@@ -53,14 +60,15 @@ impl ServiceNotifier {
     }
 
     /// Sends `WATCHDOG=1` twice in each period while all of `threads` respond.
-    pub(super) async fn watch(self: std::rc::Rc<Self>, threads: Vec<ArbiterHandle>) {
+    pub(super) async fn watch(self: std::rc::Rc<Self>, threads: ActorThreads) {
         let Some(period) = self.watchdog else { return };
         loop {
             tokio::time::sleep(period / 2).await;
-            for thread in &threads {
+            for (number, thread) in threads.all() {
                 let (reply, answer) = oneshot::channel();
-                // A stuck thread blocks this loop, and an ended one drops the sender. Both stop the watchdog messages.
-                if !thread.spawn_fn(move || reply.send(()).unwrap_or_default()) || answer.await.is_err() {
+                // A stuck thread blocks this loop. One that has ended drops the sender, and was stopped if it is not there any more.
+                let is_asked = thread.spawn_fn(move || reply.send(()).unwrap_or_default());
+                if (!is_asked || answer.await.is_err()) && threads.has(number) {
                     return;
                 }
             }
@@ -73,6 +81,44 @@ impl ServiceNotifier {
         if let Err(error) = socket.send_to_addr(what.as_bytes(), to) {
             tracing::warn!(%error, what, "the service manager was not notified");
         }
+    }
+}
+
+/// The threads of actors that run in a process. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct ActorThreads(Arc<Mutex<RunningThreads>>);
+
+#[derive(Default)]
+struct RunningThreads {
+    started: u64,
+    running: BTreeMap<u64, ArbiterHandle>,
+}
+
+impl ActorThreads {
+    /// Adds a thread, and returns its number.
+    pub(super) fn add(&self, thread: ArbiterHandle) -> u64 {
+        let mut threads = self.lock();
+        threads.started += 1;
+        let number = threads.started;
+        threads.running.insert(number, thread);
+        number
+    }
+
+    /// Removes a thread before it is stopped.
+    pub(super) fn remove(&self, number: u64) {
+        self.lock().running.remove(&number);
+    }
+
+    fn all(&self) -> Vec<(u64, ArbiterHandle)> {
+        self.lock().running.iter().map(|(number, thread)| (*number, thread.clone())).collect()
+    }
+
+    fn has(&self, number: u64) -> bool {
+        self.lock().running.contains_key(&number)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RunningThreads> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
+};
 
 use super::{ServerError, io_error};
 use crate::{control::registry::Registry, metrics::ListenerCounters};
@@ -16,23 +19,39 @@ const DRAIN_POLL: Duration = Duration::from_millis(10);
 /// The longest time that publishers are served after a signal.
 const HAND_OVER: Duration = Duration::from_secs(1);
 
-/// The handlers of SIGTERM and SIGINT. A signal that arrives while nobody waits is kept.
-pub(super) struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
+/// What stops a server.
+pub(super) enum StopSignals {
+    /// SIGTERM and SIGINT. A signal that arrives while nobody waits is kept.
+    Process(Signal, Signal),
+    /// Its process, of which it is the core of a shard.
+    Core(watch::Receiver<bool>),
 }
 
 impl StopSignals {
     pub(super) fn install() -> Result<Self, ServerError> {
         let handle = |kind| signal(kind).map_err(io_error("cannot handle signals"));
-        Ok(Self { terminate: handle(SignalKind::terminate())?, interrupt: handle(SignalKind::interrupt())? })
+        Ok(Self::Process(handle(SignalKind::terminate())?, handle(SignalKind::interrupt())?))
     }
 
     /// Returns after a signal.
     pub(super) async fn received(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+        match self {
+            Self::Process(terminate, interrupt) => {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+            }
+            // A process that has ended stops its cores, too.
+            Self::Core(stopped) => drop(stopped.wait_for(|is_stopped| *is_stopped).await),
+        }
+    }
+
+    /// From now on a signal ends the process at once.
+    pub(super) fn end_at_next(&self) -> Result<(), ServerError> {
+        match self {
+            Self::Process(..) => end_at_next_signal(),
+            Self::Core(_) => Ok(()),
         }
     }
 }
@@ -40,12 +59,14 @@ impl StopSignals {
 /// Waits for SIGTERM or SIGINT. From then on a second signal ends the process at once.
 pub(super) async fn wait_for_signal(signals: &mut StopSignals) -> Result<(), ServerError> {
     signals.received().await;
-    tracing::info!("stopping: publishers are served for up to one second, requests in flight finish");
-    end_at_next_signal()
+    if matches!(signals, StopSignals::Process(..)) {
+        tracing::info!("stopping: publishers are served for up to one second, requests in flight finish");
+    }
+    signals.end_at_next()
 }
 
 /// From now on a signal ends the process at once.
-pub(super) fn end_at_next_signal() -> Result<(), ServerError> {
+fn end_at_next_signal() -> Result<(), ServerError> {
     let mut second = StopSignals::install()?;
     actix_rt::spawn(async move {
         second.received().await;

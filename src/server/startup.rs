@@ -9,17 +9,17 @@ use std::{
 use actix_web::web;
 
 use super::{
-    Arbiters, ServerError, backup_schedule, certificates, chaos,
+    Launch, ServerError, backup_schedule, certificates, chaos,
+    client_address::ClientAddress,
     dead_letter_routing::{DeadLetterActorFactory, DeadLetterRouting},
     descriptors::DescriptorBudget,
     file_modes, io_error,
-    listener::HttpListener,
     live_subscriptions::LiveSubscriptions,
     local_topics::NamespaceTopics,
     memory,
     router::OtherShards,
     serve::{Bound, Delivery, JournalTarget, Recovered},
-    service_notifier::ServiceNotifier,
+    service_notifier::{ActorThreads, ServiceNotifier},
     settings, startup_responder,
     system_topic::SystemTopic,
     timekeeping::{self, Timekeeper},
@@ -216,9 +216,9 @@ pub(super) fn start_dead_letters(
 /// Starts the export of traces, where the settings name a collector.
 pub(super) fn start_tracing(
     core: &Core,
-    listener: &HttpListener,
+    address: &ClientAddress,
 ) -> Result<(Tracer, Option<TraceExporter>), ServerError> {
-    let (tracer, exporter) = trace::start(&core.config.telemetry, core.clock.clone(), listener.public_url.clone())
+    let (tracer, exporter) = trace::start(&core.config.telemetry, core.clock.clone(), address.public_url.clone())
         .map_err(io_error("the thread that exports traces"))?
         .unzip();
     Ok((tracer.unwrap_or_default(), exporter))
@@ -245,23 +245,27 @@ pub(super) fn subscription_context(
     }
 }
 
-/// Reports a standby to the service manager, and serves its watchdog until the task is aborted.
-pub(super) fn notify_standby(url: &str) -> tokio::task::JoinHandle<()> {
+/// Reports a standby, or a node whose cores have these threads, to the service manager, and serves its watchdog until the task
+/// is aborted.
+pub(super) fn notify_standby(url: &str, threads: ActorThreads) -> tokio::task::JoinHandle<()> {
     let notifier = Rc::new(ServiceNotifier::of_environment());
     notifier.ready(url);
-    actix_rt::spawn(notifier.watch(Vec::new()))
+    actix_rt::spawn(notifier.watch(threads))
 }
 
-/// Connects to the service manager and starts its watchdog.
-pub(super) fn start_service_notifier(arbiters: &Arbiters) -> Rc<ServiceNotifier> {
+/// Connects to the service manager and starts its watchdog. The core of a shard leaves that to its process.
+pub(super) fn start_service_notifier(launch: &Launch) -> Rc<ServiceNotifier> {
+    if launch.core.is_some() {
+        return Rc::new(ServiceNotifier::silent());
+    }
     let notifier = Rc::new(ServiceNotifier::of_environment());
-    actix_rt::spawn(Rc::clone(&notifier).watch(arbiters.handles()));
+    actix_rt::spawn(Rc::clone(&notifier).watch(launch.threads.clone()));
     notifier
 }
 
 /// Starts endpoint validation.
-pub(super) fn start_validation(core: &Core, client: ClientOptions, listener: &HttpListener) {
-    let settings = settings::validation_settings(&core.config, listener.public_url.clone());
+pub(super) fn start_validation(core: &Core, client: ClientOptions, address: &ClientAddress) {
+    let settings = settings::validation_settings(&core.config, address.public_url.clone());
     core.registry.set_validator(EndpointValidator::new(client, core.clock.clone(), settings));
 }
 
@@ -316,13 +320,13 @@ pub(super) fn resume_redrives(core: &Core, stores: &DeadLetterStores) -> Result<
 pub(super) fn metric_sources(recovered: &Recovered, delivery: &Delivery, bound: &Bound) -> MetricSources {
     let Recovered { core, client, backups, .. } = recovered;
     let Delivery { publisher, tracer, system_topic, certificates, .. } = delivery;
-    let Bound { listener, health, .. } = bound;
+    let Bound { address, health, .. } = bound;
     let (sockets, health) = (client.sockets.clone(), health.clone());
     let (backups, interval) = (Arc::clone(backups), core.config.backup.schedule.map(|schedule| schedule.interval()));
     MetricSources {
         journal: Some(core.journal.clone()),
         publisher: Some(publisher.clone()),
-        listeners: listener.counters(),
+        listeners: address.counters.clone(),
         clock: Some(core.clock.clone()),
         sockets: Some(Box::new(move || (sockets.free() as u64, sockets.waiting() as u64))),
         ready: Some(Box::new(move || health.readiness().ready)),
@@ -337,13 +341,13 @@ pub(super) fn metric_sources(recovered: &Recovered, delivery: &Delivery, bound: 
 /// The control plane, without its optional parts.
 pub(super) fn control(
     core: &Core,
-    listener: &HttpListener,
+    address: &ClientAddress,
     system_topic: Option<&Arc<SystemTopic>>,
 ) -> Result<Control, registry::Error> {
     let Core { config, clock, journal, registry } = core;
     let limits = AuditLimits { records: config.journal.audit_records, retention: config.journal.audit_retention };
     let trail = AuditTrail::recover(journal.clone(), limits, system_topic.map(|topic| Arc::clone(&topic.events)))?;
-    let (editions, public_url) = (settings::editions(config), listener.public_url.clone());
+    let (editions, public_url) = (settings::editions(config), address.public_url.clone());
     let mut control = Control::new(Arc::clone(registry), clock.clone(), editions, public_url);
     (control.audit, control.edition_tables) = (Some(trail), settings::edition_tables(config));
     Ok(control)

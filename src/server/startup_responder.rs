@@ -44,7 +44,8 @@ impl StartupResponder {
         Ok(Self::run(listener.serve_standby(config, budget, standby)?))
     }
 
-    fn run(server: Server) -> Self {
+    /// Runs what answers.
+    pub(super) fn run(server: Server) -> Self {
         let handle = server.handle();
         actix_rt::spawn(server);
         Self(handle)

@@ -65,3 +65,20 @@ fn a_start_says_what_it_does_and_how_far_it_is() {
     vitals.enter(StartPhase::Serving);
     assert!(vitals.readiness().ready);
 }
+
+#[test]
+fn a_node_is_ready_while_any_shard_has_an_owner_and_names_those_without() {
+    let problems = |shards: usize, ownerless: &[usize]| {
+        let (health, ownerless) = (ServerHealth::starting(), ownerless.to_vec());
+        health.stand_by(shards, move || ownerless.clone());
+        let readiness = health.readiness();
+        (readiness.ready, readiness.problems.join("; "))
+    };
+    assert_eq!(problems(1, &[]), (true, String::new()));
+    let none = "no node of the cluster owns the store: requests wait for one";
+    assert_eq!(problems(1, &[0]), (false, none.to_owned()));
+    assert_eq!(problems(4, &[]), (true, String::new()));
+    let some = |shards| format!("no node of the cluster owns these shards: {shards}; requests for them wait for one");
+    assert_eq!(problems(4, &[1, 3]), (true, some("1, 3")));
+    assert_eq!(problems(2, &[0, 1]), (false, some("0, 1")));
+}

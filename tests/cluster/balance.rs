@@ -27,7 +27,7 @@ fn nodes(numbers: &[usize]) -> BTreeSet<NodeId> {
 
 fn steps(text: &str, alive: &[usize], strategy: Strategy) -> Vec<BalanceStep> {
     let (me, alive, leaving, shards) = (&node(0), &nodes(alive), &nodes(&[]), &shards(text));
-    let view = ClusterView { me, alive, leaving, shards, drain_wait: DRAIN_WAIT };
+    let view = ClusterView { me, alive, leaving, shards, avoided: &BTreeSet::new(), drain_wait: DRAIN_WAIT };
     let mut steps = next_steps(&view, strategy);
     steps.sort();
     steps
@@ -94,7 +94,7 @@ fn an_owner_that_does_not_give_up_a_shard_loses_it() {
     let (me, alive, leaving) = (node(0), &nodes(&[0, 1]), &nodes(&[]));
     let mut shards = shards("10 10 1 1");
     let steps = |shards: &[ShardRecord]| {
-        let view = ClusterView { me: &me, alive, leaving, shards, drain_wait: DRAIN_WAIT };
+        let view = ClusterView { me: &me, alive, leaving, shards, avoided: &BTreeSet::new(), drain_wait: DRAIN_WAIT };
         next_steps(&view, Strategy::Greedy)
     };
     shards[1].wanted = Some((me.clone(), DRAIN_WAIT - Duration::from_millis(1)));
@@ -108,7 +108,10 @@ fn a_shard_that_was_given_up_for_a_node_that_does_not_take_it_is_free_again() {
     let mut shards = shards(".1 0 1 2");
     let steps = |shards: &[ShardRecord]| {
         let (me, alive, leaving) = (&node(2), &nodes(&[0, 1, 2]), &nodes(&[]));
-        next_steps(&ClusterView { me, alive, leaving, shards, drain_wait: DRAIN_WAIT }, Strategy::Greedy)
+        next_steps(
+            &ClusterView { me, alive, leaving, shards, avoided: &BTreeSet::new(), drain_wait: DRAIN_WAIT },
+            Strategy::Greedy,
+        )
     };
     shards[0].wanted = Some((node(1), DRAIN_WAIT - Duration::from_millis(1)));
     assert_eq!(steps(&shards), []);
@@ -120,7 +123,7 @@ fn a_shard_that_was_given_up_for_a_node_that_does_not_take_it_is_free_again() {
 fn a_node_that_leaves_gives_everything_up_and_takes_nothing() {
     let _rows = shows(&["S004-046"]);
     let (me, alive, leaving, shards) = (&node(0), &nodes(&[0, 1]), &nodes(&[0]), &shards("0 1 . 01"));
-    let view = ClusterView { me, alive, leaving, shards, drain_wait: DRAIN_WAIT };
+    let view = ClusterView { me, alive, leaving, shards, avoided: &BTreeSet::new(), drain_wait: DRAIN_WAIT };
     assert_eq!(next_steps(&view, Strategy::Greedy), [BalanceStep::Drain(0), BalanceStep::Drain(3)]);
 }
 
@@ -138,7 +141,7 @@ fn a_leaving_node_keeps_what_it_has_not_given_up_and_gets_nothing_else() {
         ("2 2 2 1", vec![]),
     ] {
         let (me, alive, leaving, shards) = (&node(0), &nodes(&[0, 1, 2]), &nodes(&[1]), &shards(text));
-        let view = ClusterView { me, alive, leaving, shards, drain_wait: DRAIN_WAIT };
+        let view = ClusterView { me, alive, leaving, shards, avoided: &BTreeSet::new(), drain_wait: DRAIN_WAIT };
         assert_eq!(next_steps(&view, Strategy::Greedy), expected, "{text}");
     }
 }
@@ -170,7 +173,7 @@ impl Cluster {
         let mut steps = 0;
         for me in &self.alive {
             let (alive, leaving, shards) = (&self.alive, &self.leaving, &before);
-            let view = ClusterView { me, alive, leaving, shards, drain_wait: DRAIN_WAIT };
+            let view = ClusterView { me, alive, leaving, shards, avoided: &BTreeSet::new(), drain_wait: DRAIN_WAIT };
             for step in next_steps(&view, self.strategy) {
                 let (BalanceStep::Claim(at) | BalanceStep::Force(at) | BalanceStep::Steal(at) | BalanceStep::Drain(at)) =
                     step;
@@ -302,4 +305,21 @@ proptest! {
         let stays = |node: &NodeId| cluster.staying().any(|name| name == node);
         prop_assert!(cluster.shards.iter().all(|shard| shard.owner.as_ref().is_some_and(stays)));
     }
+}
+
+#[test]
+fn a_shard_that_a_node_cannot_serve_keeps_it_from_nothing_else() {
+    let (me, alive, leaving) = (&node(0), &nodes(&[0, 1]), &nodes(&[]));
+    let steps = |text: &str, avoided: &[usize]| {
+        let (shards, avoided) = (&shards(text), &avoided.iter().copied().collect());
+        let view = ClusterView { me, alive, leaving, shards, avoided, drain_wait: DRAIN_WAIT };
+        next_steps(&view, Strategy::Greedy)
+    };
+    assert_eq!(steps(". 1", &[]), [BalanceStep::Claim(0)]);
+    assert_eq!(steps(". 1", &[0]), []);
+    assert_eq!(steps(". . 1 1", &[0]), [BalanceStep::Claim(1)]);
+    // Without the free shard this node would ask for one.
+    assert_eq!(steps(". 1 1 1", &[0]).len(), 1);
+    assert!(matches!(steps(". 1 1 1", &[0])[..], [BalanceStep::Steal(1..=3)]));
+    assert_eq!(steps(". 1 1 1", &[]), [BalanceStep::Claim(0)]);
 }

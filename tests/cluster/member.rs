@@ -22,7 +22,7 @@ use gridhook::cluster::{
     nats::NatsRecords,
     records::{
         ClusterRecords, NodeRecord, OwnershipRecord, OwnershipScope, RecordError, RecordStore, ShardPosition,
-        StoredRecord, cluster_id, drained_key, node_key, shard_key,
+        StoredRecord, cluster_id, cluster_shards, drained_key, node_key, shard_key,
     },
 };
 use gridhook::journal::changelog::nats::NatsConnection;
@@ -34,6 +34,7 @@ use crate::{
     support::{
         memory_records::MemoryRecords,
         nats::{NatsCluster, PASSWORD, has_nats},
+        port::ReservedPort,
     },
 };
 
@@ -56,6 +57,55 @@ fn start(number: usize, store: impl RecordStore, intervals: LeaseIntervals) -> R
     claim.progress.has_caught_up.store(true, Ordering::Release);
     let (member, membership) = Member::new(store, settings, vec![driver]);
     Running { claim, membership, task: tokio::spawn(member.run()), listener: Some(listener) }
+}
+
+/// A node of a cluster with several shards.
+struct Sharded {
+    claims: Vec<ShardClaim>,
+    /// Without it the node leaves.
+    _membership: Membership,
+    task: JoinHandle<MembershipEnd>,
+    listeners: Vec<TcpListener>,
+}
+
+fn start_sharded(number: usize, shards: u16, store: impl RecordStore) -> Sharded {
+    let listeners: Vec<_> = ReservedPort::in_a_row(shards).into_iter().map(ReservedPort::listen).collect();
+    let address = listeners[0].local_addr().expect("an address").to_string();
+    let (claims, drivers): (Vec<_>, Vec<_>) = (0..shards.into()).map(cluster::claim).unzip();
+    claims.iter().for_each(|claim| claim.progress.has_caught_up.store(true, Ordering::Release));
+    let settings = ClaimSettings { address, intervals: long_leases(), ..settings(number, shards.into()) };
+    let (member, _membership) = Member::new(store, settings, drivers);
+    Sharded { claims, _membership, task: tokio::spawn(member.run()), listeners }
+}
+
+impl Sharded {
+    /// Waits until it owns so many shards, and gives up what it is asked for meanwhile.
+    async fn owns(&self, count: usize) {
+        let owned = async {
+            loop {
+                let mut owned = 0;
+                for claim in &self.claims {
+                    let role = claim.role.borrow().clone();
+                    match role {
+                        Role::Owner(lease) if !lease.is_over() => owned += 1,
+                        Role::Draining(lease) => claim.give_up(&lease, GivenUp::Released),
+                        Role::Owner(_) | Role::Standby { .. } => {}
+                    }
+                }
+                if owned == count {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(LONG, owned).await.unwrap_or_else(|_| panic!("it owns {count} shards"));
+    }
+
+    /// As after `kill -9`.
+    fn kill(&mut self) {
+        self.task.abort();
+        self.listeners.clear();
+    }
 }
 
 /// Leases that end after half a minute: nothing here waits for that.
@@ -136,6 +186,42 @@ fn a_standby_takes_over_at_once_from_an_owner_that_was_killed_and_only_when_told
         let Role::Owner(again) = again else { unreachable!("it waited for an owner") };
         assert!(lease.is_over(), "a claim has a lease of its own");
         assert!(!again.is_over());
+    });
+}
+
+#[test]
+fn a_node_takes_over_at_once_the_shards_of_all_owners_that_were_killed() {
+    block_on(async {
+        let records = MemoryRecords::default();
+        let mut first = start_sharded(0, 3, records.for_other());
+        first.owns(3).await;
+        let mut second = start_sharded(1, 3, records.for_other());
+        tokio::join!(first.owns(2), second.owns(1));
+        let third = start_sharded(2, 3, records.for_other());
+        tokio::join!(first.owns(1), second.owns(1), third.owns(1));
+        // Long enough for the connections to both.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        first.kill();
+        second.kill();
+        // Their leases end long after this test.
+        third.owns(3).await;
+    });
+}
+
+#[test]
+fn a_node_that_cannot_serve_a_shard_keeps_the_others() {
+    block_on(async {
+        let node = start_sharded(0, 2, MemoryRecords::default());
+        node.owns(2).await;
+        let leases = node.claims.iter().map(|claim| claim.role.borrow().lease().cloned().expect("it owns it"));
+        let leases: Vec<Lease> = leases.collect();
+        node.claims[1].give_up(&leases[1], GivenUp::Failed);
+        let mut role = node.claims[1].role.clone();
+        timeout(LONG, role.wait_for(|role| role.lease().is_none())).await.expect("in time").expect("it runs");
+        // As many turns as a request to give everything up would take.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(matches!(&*node.claims[0].role.borrow(), Role::Owner(lease) if !lease.is_over()));
+        assert!(node.claims[1].role.borrow().lease().is_none(), "it is left to others for now");
     });
 }
 
@@ -569,6 +655,24 @@ fn a_cluster_has_one_identifier_and_another_cluster_has_another() {
         one.write("id", "".into(), id.revision).await.expect("deleted");
         let known = one.read().await.expect("records");
         assert_ne!(cluster_id(&one, &known).await.expect("it is made again"), first);
+    });
+}
+
+#[test]
+fn the_first_node_fixes_the_number_of_shards() {
+    block_on(async {
+        let one = MemoryRecords::default();
+        let other = one.for_other();
+        let (first, second) = (cluster_shards(&one, &[], 4).await, cluster_shards(&other, &[], 8).await);
+        assert_eq!((first, second), (Ok(4), Ok(4)), "the second node finds that of the first");
+        let known = one.read().await.expect("records");
+        assert_eq!(cluster_shards(&one, &known, 16).await, Ok(4), "a later start");
+        // A cluster of a release that wrote no number.
+        let old = MemoryRecords::default();
+        cluster_id(&old, &[]).await.expect("it is made");
+        let known = old.read().await.expect("records");
+        assert_eq!(cluster_shards(&old, &known, 4).await, Ok(1));
+        assert_eq!(old.read().await.expect("records").len(), 1, "it is left as it is");
     });
 }
 

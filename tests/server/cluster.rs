@@ -7,7 +7,9 @@ mod forwarding;
 mod machine;
 mod membership;
 mod rolling;
+mod routing;
 mod schedule;
+mod shards;
 mod starting;
 mod tls;
 

@@ -2,7 +2,7 @@
 
 use std::{fs, io::Read, net::TcpStream, path::PathBuf, process::Command, time::Duration};
 
-use gridhook::server::descriptors::{DescriptorBudget, MIN};
+use gridhook::server::descriptors::{DescriptorBudget, MIN, SharedBudget};
 use serde_json::json;
 
 use super::LONG;
@@ -167,4 +167,18 @@ fn a_store_that_can_open_no_file_ends_the_process_and_what_was_acknowledged_is_t
     wait_for("all that was acknowledged", LONG, || (0..acknowledged).all(|number| arrived(&number)));
     server.terminate();
     server.assert_sound();
+}
+
+#[test]
+fn the_cores_of_a_node_and_its_clients_share_the_descriptors() {
+    for (limit, shards, threads) in [(20_000, 4, 4), (262_144, 16, 4), (1 << 20, 64, 4), (20_000, 2, 12)] {
+        let SharedBudget { front, core } = SharedBudget::of(limit, shards, 6, threads).expect("enough");
+        assert!(front.limit + shards * core.limit <= limit, "{limit} for {shards} shards");
+        assert!(core.limit * shards > limit * 2 / 3, "most is for the cores");
+    }
+    let error = SharedBudget::of(4_096, 16, 6, 4).err().expect("too few").to_string();
+    let least: usize =
+        error.split("at least ").nth(1).and_then(|rest| rest.split(';').next()?.parse().ok()).expect("it says");
+    assert!(error.contains("the limit of open files is 4096"), "{error}");
+    SharedBudget::of(least, 16, 6, 4).expect("what it says is enough");
 }

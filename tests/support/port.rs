@@ -1,6 +1,9 @@
 //! A port that belongs to a test although nobody listens there.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
+};
 
 use socket2::{Domain, Socket, Type};
 
@@ -22,13 +25,32 @@ impl ReservedPort {
 
     /// A port of this address.
     pub(crate) fn of(address: IpAddr) -> Self {
-        let address = SocketAddr::new(address, 0);
+        Self::at(SocketAddr::new(address, 0)).expect("loopback has a free port")
+    }
+
+    /// So many ports of 127.0.0.1 in a row.
+    pub(crate) fn in_a_row(count: u16) -> Vec<Self> {
+        loop {
+            let first = Self::new();
+            let (ip, port) = (first.address.ip(), first.address.port());
+            let more = (1..count).map(|more| Self::at(SocketAddr::new(ip, port.checked_add(more)?)).ok());
+            if let Some(more) = more.collect::<Option<Vec<_>>>() {
+                return std::iter::once(first).chain(more).collect();
+            }
+        }
+    }
+
+    fn at(address: SocketAddr) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).expect("a socket");
         // Another socket with this option may bind the port by its number, and listen.
         socket.set_reuse_address(true).expect("an option");
-        socket.bind(&address.into()).expect("loopback has a free port");
+        // It may be bound beside one of a test that is reserved, too; only one of both could listen.
+        if address.port() != 0 && TcpListener::bind(address).is_err() {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        socket.bind(&address.into())?;
         let address = socket.local_addr().expect("a bound socket has an address").as_socket().expect("an IP address");
-        Self { socket, address }
+        Ok(Self { socket, address })
     }
 
     /// Accepts connections from now on.

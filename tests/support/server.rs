@@ -207,6 +207,11 @@ impl Server {
         server
     }
 
+    /// Its next start has this setting.
+    pub(crate) fn set(&mut self, key: &str, value: &str) {
+        self.settings.push((format!("GRIDHOOK_{key}"), value.to_owned()));
+    }
+
     /// A client of its own for each question.
     pub(crate) fn client(&self) -> Client {
         Client::of(self.at, self.tls.clone())

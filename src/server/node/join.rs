@@ -5,7 +5,7 @@ use std::sync::Arc;
 #[cfg(feature = "nats")]
 use std::{
     fs,
-    net::TcpListener,
+    net::{SocketAddr, TcpListener},
     path::Path,
     sync::{Arc, atomic::Ordering},
 };
@@ -13,9 +13,11 @@ use std::{
 #[cfg(feature = "nats")]
 use actix_web::web;
 
+use tokio::task::JoinHandle;
+
 use super::{ClusterError, ClusterNode};
 #[cfg(feature = "nats")]
-use super::{DRAIN_MAX, StoppableLog, check_unreplicated, is_lost, options};
+use super::{DRAIN_MAX, StoppableLog, check_unreplicated, follow_interval, is_lost, options};
 #[cfg(feature = "nats")]
 use crate::{
     admin::ClusterContext,
@@ -26,6 +28,7 @@ use crate::{
         lease::LeaseIntervals,
         member::Member,
         records::OwnershipScope,
+        shard_address,
     },
     deliver::{
         TlsTrust,
@@ -43,6 +46,7 @@ use crate::{
     store::Store as _,
 };
 use crate::{
+    cluster::membership::MembershipEnd,
     config::{self, Config},
     server::ServerError,
     store::rocks::RocksStore,
@@ -52,38 +56,52 @@ use crate::{
 #[cfg(feature = "nats")]
 const SECRET_BYTES_MIN: usize = 16;
 
-/// Connects to the cluster, and begins to claim.
+/// A process that has joined its cluster.
+pub(in crate::server) struct Joined {
+    /// What it is for each shard.
+    pub(in crate::server) nodes: Vec<ClusterNode>,
+    /// Its part in the cluster. Ends when it has left.
+    pub(in crate::server) member: JoinHandle<MembershipEnd>,
+}
+
+/// Connects to the cluster, and begins to claim. There is a store for each shard.
 #[cfg(feature = "nats")]
 pub(in crate::server) async fn join(
     cluster: &config::Cluster,
     config: &Config,
-    store: Arc<RocksStore>,
-) -> Result<ClusterNode, ServerError> {
-    let is_new = check_unreplicated(&*store).is_ok();
+    stores: Vec<Arc<RocksStore>>,
+) -> Result<Joined, ServerError> {
+    let is_new: Vec<bool> = stores.iter().map(|store| check_unreplicated(&**store).is_ok()).collect();
     let secret = secret(&cluster.secret_file)?;
-    let listener = TcpListener::bind(cluster.listen);
-    let listener = listener.map_err(io_error(format!("cluster.node_listen: cannot listen on {}", cluster.listen)))?;
-    let address = match &cluster.advertise {
-        Some(address) => address.clone(),
-        None => listener.local_addr().map_err(io_error("cluster.node_listen"))?.to_string(),
+    let listeners = (0..).take(stores.len()).map(|shard| {
+        let address = SocketAddr::new(cluster.listen.ip(), cluster.listen.port() + shard);
+        TcpListener::bind(address).map_err(io_error(format!("cluster.node_listen: cannot listen on {address}")))
+    });
+    let listeners: Vec<TcpListener> = listeners.collect::<Result<_, _>>()?;
+    let address = match (&cluster.advertise, listeners.first()) {
+        (Some(address), _) => address.clone(),
+        (None, Some(first)) => first.local_addr().map_err(io_error("cluster.node_listen"))?.to_string(),
+        (None, None) => cluster.listen.to_string(),
     };
     let node_tls = cluster.node_tls.as_ref().map(NodeTls::load).transpose()?;
     let mut certificates: Vec<_> = node_tls.iter().map(|tls| Arc::clone(&tls.certificate)).collect();
     let tls = cluster.urls.iter().any(|url| url.starts_with("tls:"));
     let tls = tls.then(|| nats_tls(cluster, config, &mut certificates)).transpose()?;
     let of_cluster = cluster.clone();
-    let opened = tokio::task::spawn_blocking(move || nats::open(&of_cluster, tls.as_ref(), is_new));
-    let nats::Opened { log, id, earlier, records, connection } = opened.await.expect("connecting does not panic")?;
-    let positions = positions(Arc::clone(&store), Arc::clone(&log)).await?;
+    let opened = tokio::task::spawn_blocking(move || nats::open(&of_cluster, tls.as_ref(), &is_new));
+    let nats::Opened { logs, id, earlier, records, connection } = opened.await.expect("connecting does not panic")?;
     let intervals = LeaseIntervals::new(cluster.renew, cluster.expiry);
-    let claims = ClaimSettings {
+    let settings = ClaimSettings {
         me: NodeId(uuid::Uuid::new_v4().to_string()),
         name: cluster.node.clone(),
         address: address.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        shards: cluster.shards,
+        shards: stores.len(),
         intervals: intervals.map_err(|error| ClusterError::Engine(error.to_string()))?,
-        strategy: Strategy::Greedy,
+        strategy: match cluster.strategy {
+            config::ClusterStrategy::Greedy => Strategy::Greedy,
+            config::ClusterStrategy::Balanced => Strategy::Balanced,
+        },
         drain_wait: 2 * DRAIN_MAX,
         scope: OwnershipScope {
             fully_qualified_namespace: cluster.name.clone(),
@@ -91,11 +109,17 @@ pub(in crate::server) async fn join(
             consumer_group: "$Default".to_owned(),
         },
     };
-    let (claim, driver) = cluster::claim(0);
-    claim.progress.applied.store(positions, Ordering::Release);
-    claim.progress.flushed.store(positions, Ordering::Release);
-    claim.progress.continue_clock(earlier);
-    let (member, membership) = Member::new(records, claims, vec![driver]);
+    let (mut claims, mut drivers) = (Vec::new(), Vec::new());
+    for (shard, (store, log)) in stores.iter().zip(&logs).enumerate() {
+        let position = position(Arc::clone(store), Arc::clone(log)).await?;
+        let (claim, driver) = cluster::claim(shard);
+        claim.progress.applied.store(position, Ordering::Release);
+        claim.progress.flushed.store(position, Ordering::Release);
+        claim.progress.continue_clock(earlier.get(shard).copied().unwrap_or_default());
+        claims.push(claim);
+        drivers.push(driver);
+    }
+    let (member, membership) = Member::new(records, settings, drivers);
     // On a thread of its own, because a busy server must not lose its lease.
     let (tls, tls_connector) = node_tls.map(|NodeTls { server, client, .. }| (server, Arc::new(client).into())).unzip();
     let connector = OwnerConnector::new(secret.clone(), tls_connector);
@@ -107,40 +131,53 @@ pub(in crate::server) async fn join(
     if !certificates.is_empty() {
         connection.runtime().spawn(tls::keep_node_fresh(certificates.clone(), config.server.tls_reload));
     }
-    let member = Some(connection.runtime().spawn(member.run()));
-    let log = Arc::new(StoppableLog::of(log));
-    let (name, keep_bytes) = (cluster.node.clone(), cluster.stream_keep_bytes);
-    let cluster_context = ClusterContext {
+    let member = connection.runtime().spawn(member.run());
+    let cluster_context = web::Data::new(ClusterContext {
         cluster: cluster.name.clone(),
-        node: name.clone(),
+        node: cluster.node.clone(),
         membership: membership.clone(),
         forwarded: Arc::default(),
-    };
-    Ok(ClusterNode {
-        id,
-        name,
+    });
+    let follow_interval = follow_interval(stores.len());
+    let each = claims.into_iter().zip(stores).zip(logs).zip(listeners);
+    let nodes = each.map(|(((claim, store), log), listener)| ClusterNode {
+        id: id.clone(),
+        name: cluster.node.clone(),
+        address: shard_address(&address, claim.shard),
         claim,
-        membership,
-        cluster_context: web::Data::new(cluster_context),
-        secret,
-        connector,
-        tls,
-        certificates,
-        address,
-        member,
-        log,
+        membership: membership.clone(),
+        cluster_context: cluster_context.clone(),
+        secret: secret.clone(),
+        connector: connector.clone(),
+        tls: tls.clone(),
+        certificates: certificates.clone(),
+        member: None,
+        log: Arc::new(StoppableLog::of(log)),
         lost: Arc::default(),
         store,
-        keep_bytes,
+        keep_bytes: cluster.stream_keep_bytes,
+        follow_interval,
         listener,
-        _records: Box::new(connection),
-    })
+        _records: Box::new(connection.clone()),
+    });
+    Ok(Joined { nodes: nodes.collect(), member })
+}
+
+/// The same with one shard, whose node is all of the process.
+pub(in crate::server) async fn join_alone(
+    cluster: &config::Cluster,
+    config: &Config,
+    store: Arc<RocksStore>,
+) -> Result<ClusterNode, ServerError> {
+    let Joined { mut nodes, member } = join(cluster, config, vec![store]).await?;
+    let node = nodes.pop().expect("a store has a node");
+    Ok(ClusterNode { member: Some(member), ..node })
 }
 
 /// What the local store has applied and synced, before the record of this node says so. A store that cannot follow the
 /// changelog is refused before the node has a record, for which the changelog would be kept.
 #[cfg(feature = "nats")]
-async fn positions(store: Arc<RocksStore>, log: Arc<dyn Changelog>) -> Result<u64, ClusterError> {
+async fn position(store: Arc<RocksStore>, log: Arc<dyn Changelog>) -> Result<u64, ClusterError> {
     let read = move || match ShardCopy::open(Arc::clone(&store) as _, log, options()) {
         Ok(copy) => {
             store.note_watermark()?;
@@ -195,8 +232,8 @@ fn secret(path: &Path) -> Result<NodeSecret, ClusterError> {
 pub(in crate::server) async fn join(
     _: &config::Cluster,
     _: &Config,
-    _: Arc<RocksStore>,
-) -> Result<ClusterNode, ServerError> {
+    _: Vec<Arc<RocksStore>>,
+) -> Result<Joined, ServerError> {
     Err(ClusterError::Engine("this build of gridhook has no NATS client (feature nats)".to_owned()).into())
 }
 
@@ -223,21 +260,22 @@ mod nats {
 
     /// What a node uses in NATS.
     pub(super) struct Opened {
-        pub(super) log: Arc<dyn Changelog>,
+        /// The changelog of each shard.
+        pub(super) logs: Vec<Arc<dyn Changelog>>,
         /// The identifier of the cluster.
         pub(super) id: String,
-        /// What the last process of this node said of its shard.
-        pub(super) earlier: ShardPosition,
+        /// What the last process of this node said of each shard.
+        pub(super) earlier: Vec<ShardPosition>,
         pub(super) records: NatsRecords,
         /// The connection of the records. Its thread ends with it.
         pub(super) connection: NatsConnection,
     }
 
-    /// Connects. Blocks.
+    /// Connects. `is_new` says of each shard whether its store has applied nothing. Blocks.
     pub(super) fn open(
         cluster: &Cluster,
         tls: Option<&rustls::ClientConfig>,
-        is_new: bool,
+        is_new: &[bool],
     ) -> Result<Opened, ClusterError> {
         let connect = |login: &NatsLogin| {
             let credentials = credentials(login)?;
@@ -248,40 +286,51 @@ mod nats {
         }
         // Records of claims do not wait behind large records of the changelog.
         let (of_log, of_records) = (connect(&cluster.login)?, connect(&cluster.login)?);
-        let name = format!("GH_{}_0", cluster.name);
         let bucket = format!("GH_{}", cluster.name);
         let runtime = of_records.runtime().clone();
         let records = runtime.block_on(NatsRecords::open(&of_records, &bucket, cluster.replicas)).map_err(of_nats)?;
         // A bucket that was just made may not have a server that answers yet.
         let mut tries = READ_TRIES;
-        let (known, id) = loop {
-            match runtime.block_on(known(&records)) {
+        let (known, shards, id) = loop {
+            match runtime.block_on(known(&records, is_new.len())) {
                 Err(_) if tries > 0 => std::thread::sleep(PAUSE_MAX),
                 known => break known.map_err(|error| ClusterError::Engine(error.to_string()))?,
             }
             tries -= 1;
         };
-        let nodes = ClusterRecords::of(&known, cluster.shards).nodes;
-        let earlier =
-            nodes.get(&cluster.node).and_then(|node| node.value.positions.first().copied()).unwrap_or_default();
-        // A stream that is missing once a node has owned the shard has lost its records.
-        if is_new && !known.iter().any(|record| record.key == shard_key(0)) {
-            let bytes_max = i64::try_from(cluster.stream_bytes).ok().filter(|bytes| *bytes > 0);
-            of_log.create(&name, StreamSettings { replicas: cluster.replicas, bytes_max }).map_err(of_nats)?;
+        if shards != is_new.len() {
+            let (name, set) = (&cluster.name, is_new.len());
+            let what = format!(
+                "{set}, and the cluster {name} has {shards}; set {shards} on all nodes (the number is fixed when a cluster is \
+                 created)"
+            );
+            return Err(ClusterError::Setting { key: "cluster.shards", what });
         }
-        if let Some(most) = of_log.bytes_max(&name).filter(|most| *most < 2 * cluster.stream_keep_bytes) {
-            let what = format!("the stream {name} takes {most} bytes; allowed is at most half of that");
-            return Err(ClusterError::Setting { key: "cluster.stream_keep_bytes", what });
+        let mut nodes = ClusterRecords::of(&known, shards).nodes;
+        let earlier = nodes.remove(&cluster.node).map(|node| node.value.positions).unwrap_or_default();
+        let mut logs: Vec<Arc<dyn Changelog>> = Vec::new();
+        for (shard, is_new) in is_new.iter().enumerate() {
+            let name = format!("GH_{}_{shard}", cluster.name);
+            // A stream that is missing once a node has owned the shard has lost its records.
+            if *is_new && !known.iter().any(|record| record.key == shard_key(shard)) {
+                let bytes_max = i64::try_from(cluster.stream_bytes).ok().filter(|bytes| *bytes > 0);
+                of_log.create(&name, StreamSettings { replicas: cluster.replicas, bytes_max }).map_err(of_nats)?;
+            }
+            if let Some(most) = of_log.bytes_max(&name).filter(|most| *most < 2 * cluster.stream_keep_bytes) {
+                let what = format!("the stream {name} takes {most} bytes; allowed is at most half of that");
+                return Err(ClusterError::Setting { key: "cluster.stream_keep_bytes", what });
+            }
+            logs.push(Arc::new(of_log.changelog(&name)));
         }
-        let log = Arc::new(of_log.changelog(&name));
-        Ok(Opened { log, id, earlier, records, connection: of_records })
+        Ok(Opened { logs, id, earlier, records, connection: of_records })
     }
 
-    /// All records, and the identifier of the cluster.
-    async fn known(store: &NatsRecords) -> Result<(Vec<StoredRecord>, String), RecordError> {
+    /// All records, the number of shards and the identifier of the cluster.
+    async fn known(store: &NatsRecords, shards: usize) -> Result<(Vec<StoredRecord>, usize, String), RecordError> {
         let known = store.read().await?;
+        let shards = records::cluster_shards(store, &known, shards).await?;
         let id = records::cluster_id(store, &known).await?;
-        Ok((known, id))
+        Ok((known, shards, id))
     }
 
     fn of_nats(error: NatsError) -> ClusterError {

@@ -25,15 +25,16 @@ use tokio::sync::watch;
 
 use self::tenure::claim_ended;
 pub(super) use self::{
-    join::join,
+    join::{Joined, join, join_alone},
     tenure::{Ownership, StallReason, Tenure, TenureEnd, WriteStall},
 };
 use super::{
     ServerError, certificates,
+    client_address::ClientAddress,
     forward::Forwarder,
     front::hop::{NodeSecret, OwnerConnector},
     io_error,
-    listener::{HttpListener, NodeListener, Standby},
+    listener::{NodeListener, Standby},
     settings,
     shutdown::StopSignals,
     startup,
@@ -61,8 +62,12 @@ use crate::{
     },
 };
 
-/// The interval between two reads of a standby that has applied everything.
+/// The interval between two reads of a standby that has applied everything. Reads of several shards are as many as those of
+/// [`FOLLOWED_AT_ONCE`], so that an idle cluster asks little of the servers of NATS.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The number of shards from which on a standby reads less often.
+const FOLLOWED_AT_ONCE: u32 = 4;
 
 /// The interval between two syncs of the local store, and between two reports of the positions.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
@@ -152,16 +157,19 @@ pub(super) struct ClusterNode {
     pub(super) certificates: Vec<Arc<ReloadableCertificate>>,
     /// How other nodes reach this one.
     address: String,
+    /// Of a node with one shard. That of several shards is the process's.
     member: Option<tokio::task::JoinHandle<MembershipEnd>>,
     log: Arc<StoppableLog>,
     /// How often the changelog was found to be lost, in a row, also by claims that could not be served.
     lost: Arc<AtomicU32>,
     store: Arc<RocksStore>,
     keep_bytes: u64,
+    /// The interval between two reads of a standby.
+    follow_interval: Duration,
     /// The listener for other nodes. Bound as long as the process runs, and served by the owner.
     listener: TcpListener,
     /// The connection that the records of the cluster need.
-    _records: Box<dyn Any>,
+    _records: Box<dyn Any + Send>,
 }
 
 impl ClusterNode {
@@ -172,19 +180,16 @@ impl ClusterNode {
 
     /// Returns once the node has left: another one may take over at once.
     pub(super) async fn left(&mut self) {
-        let Some(mut member) = self.member.take() else { return };
+        if let Some(member) = self.member.take() {
+            left(member, std::slice::from_ref(self)).await;
+        }
+    }
+
+    /// Gives up claims that are won although the process stops.
+    async fn give_up_late(&self) {
         let mut role = self.claim.role.clone();
-        let left = async {
-            loop {
-                // A claim may have been won while the process was asked to stop.
-                tokio::select! {
-                    _ = &mut member => return,
-                    Some(lease) = claimed(&mut role) => self.claim.give_up(&lease, GivenUp::Released),
-                }
-            }
-        };
-        if tokio::time::timeout(SYNC_INTERVAL, left).await.is_err() {
-            tracing::warn!("the records of the cluster were not changed in time; they expire");
+        while let Some(lease) = claimed(&mut role).await {
+            self.claim.give_up(&lease, GivenUp::Released);
         }
     }
 
@@ -215,28 +220,18 @@ impl ClusterNode {
     pub(super) fn standby(
         &self,
         config: &Config,
-        listener: &HttpListener,
+        address: &ClientAddress,
         health: &web::Data<ServerHealth>,
     ) -> Result<Standby, ServerError> {
-        let role = self.claim.role.clone();
-        let seen = role.clone();
-        health.stand_by(move || !matches!(&*seen.borrow(), Role::Standby { owner: None }));
-        let context = StandbyContext {
-            cluster_context: self.cluster_context.clone(),
-            access: web::Data::new(StandbyAccess {
-                token: startup::admin_token(config)?,
-                failed_auth: settings::failed_auth_limiter(config),
-                clock: Clock::system(),
-            }),
-            readers: settings::readers(config).map_err(io_error("metrics.token"))?,
-            listeners: listener.counters(),
-            certificates: certificates::ends(certificates::of_standby(config, listener, &self.certificates)),
-            health: health.clone(),
-        };
+        let context = standby_context(std::slice::from_ref(self), config, address, health)?;
+        Ok(Standby { context, forwarder: self.forwarder(config) })
+    }
+
+    /// What forwards requests to the owner of the shard.
+    pub(super) fn forwarder(&self, config: &Config) -> Forwarder {
         let counters = Arc::clone(&self.cluster_context.forwarded);
         let idle_max = config.limits.idle_timeout / 2;
-        let forwarder = Forwarder::new(role, self.address.clone(), self.connector.clone(), idle_max, counters);
-        Ok(Standby { context, forwarder })
+        Forwarder::new(self.claim.role.clone(), self.address.clone(), self.connector.clone(), idle_max, counters)
     }
 
     /// The listener for other nodes, and this node's part of the handshake there.
@@ -314,7 +309,7 @@ impl ClusterNode {
                         // Only an owner trims it otherwise.
                         tenure::trim(Arc::clone(&self.log) as _, &self.claim.progress, self.keep_bytes).await;
                     }
-                    tracing::warn!(%error, "the claimed shard was not taken; another node may try");
+                    tracing::warn!(shard = self.claim.shard, %error, "the claimed shard was not taken; another node may try");
                     self.claim.give_up(&lease, GivenUp::Failed);
                     // The driver answers with another role.
                     role.wait_for(|role| !role.is_of(&lease)).await.ok();
@@ -348,7 +343,7 @@ impl ClusterNode {
         let opened = tokio::task::spawn_blocking(move || ReplicatedStore::open(store, log, &name, clock, options()));
         let store = Arc::new(opened.await.expect("opening a store does not panic")?);
         let took = read.now().since(began);
-        tracing::info!(epoch = store.epoch(), ?took, "this node owns the store");
+        tracing::info!(shard = self.claim.shard, epoch = store.epoch(), ?took, "this node owns the store");
         let progress = Arc::clone(&self.claim.progress);
         let log: Arc<dyn Changelog> = Arc::clone(&self.log) as _;
         actix_rt::spawn(tenure::report(progress, Arc::clone(&store), log, self.keep_bytes));
@@ -369,10 +364,10 @@ impl ClusterNode {
         let log = Arc::new(StoppableLog::of(Arc::clone(&self.log) as _));
         let store: Arc<dyn Store> = Arc::clone(&self.store) as _;
         let (progress, stopped) = (Arc::clone(&self.claim.progress), Arc::clone(&log));
-        let lost = Arc::clone(&self.lost);
+        let (lost, interval) = (Arc::clone(&self.lost), self.follow_interval);
         let follow = move || {
             let mut seen = String::new();
-            while let Err(error) = follow(&store, &log, &progress, &lost) {
+            while let Err(error) = follow(&store, &log, &progress, &lost, interval) {
                 if log.is_stopped.load(Ordering::Acquire) {
                     return;
                 }
@@ -398,6 +393,42 @@ impl ClusterNode {
     }
 }
 
+/// What a process answers itself, whatever it owns. `nodes` has one of each shard. From now on `health` is that of a standby.
+pub(super) fn standby_context(
+    nodes: &[ClusterNode],
+    config: &Config,
+    address: &ClientAddress,
+    health: &web::Data<ServerHealth>,
+) -> Result<StandbyContext, ServerError> {
+    let roles: Vec<_> = nodes.iter().map(|node| node.claim.role.clone()).collect();
+    health.stand_by(nodes.len(), move || {
+        let ownerless = |role: &watch::Receiver<Role>| matches!(&*role.borrow(), Role::Standby { owner: None });
+        roles.iter().enumerate().filter(|(_, role)| ownerless(role)).map(|(shard, _)| shard).collect()
+    });
+    let ClusterNode { cluster_context, certificates, .. } = nodes.first().expect("a cluster has a shard");
+    Ok(StandbyContext {
+        cluster_context: cluster_context.clone(),
+        access: web::Data::new(StandbyAccess {
+            token: startup::admin_token(config)?,
+            failed_auth: settings::failed_auth_limiter(config),
+            clock: Clock::system(),
+        }),
+        readers: settings::readers(config).map_err(io_error("metrics.token"))?,
+        listeners: address.counters.clone(),
+        certificates: certificates::ends(certificates::of_standby(config, address, certificates)),
+        health: health.clone(),
+    })
+}
+
+/// Returns once a process has left: another one may take over at once. `nodes` are all of it.
+pub(super) async fn left(member: tokio::task::JoinHandle<MembershipEnd>, nodes: &[ClusterNode]) {
+    let late = futures_util::future::join_all(nodes.iter().map(ClusterNode::give_up_late));
+    let left = async { tokio::join!(member, late) };
+    if tokio::time::timeout(SYNC_INTERVAL, left).await.is_err() {
+        tracing::warn!("the records of the cluster were not changed in time; they expire");
+    }
+}
+
 /// The lease of a claim of this node, once it has one that was not given up; [`None`] once there are no claims any more.
 async fn claimed(role: &mut watch::Receiver<Role>) -> Option<Lease> {
     let role = role.wait_for(|role| role.lease().is_some()).await;
@@ -416,9 +447,10 @@ fn follow(
     log: &Arc<StoppableLog>,
     progress: &ShardProgress,
     lost: &AtomicU32,
+    interval: Duration,
 ) -> Result<(), FollowError> {
     let mut copy = ShardCopy::open(Arc::clone(store), Arc::clone(log) as _, options())?;
-    let rounds = SYNC_INTERVAL.as_millis() / FOLLOW_INTERVAL.as_millis();
+    let rounds = (SYNC_INTERVAL.as_millis() / interval.as_millis()).max(1);
     for round in 0.. {
         let applied = copy.catch_up()?.sequence;
         progress.applied.store(applied, Ordering::Release);
@@ -428,13 +460,19 @@ fn follow(
             store.note_watermark()?;
             progress.flushed.store(applied, Ordering::Release);
         }
-        std::thread::sleep(FOLLOW_INTERVAL);
+        std::thread::sleep(interval);
     }
     Ok(())
 }
 
 fn options() -> ReplicationOptions {
     ReplicationOptions { pause_max: PAUSE_MAX, ..ReplicationOptions::default() }
+}
+
+/// The interval between two reads of the changelog of each of so many shards.
+#[cfg(feature = "nats")]
+fn follow_interval(shards: usize) -> Duration {
+    FOLLOW_INTERVAL * u32::try_from(shards).unwrap_or(u32::MAX).div_ceil(FOLLOWED_AT_ONCE)
 }
 
 /// The thread of a standby that applies the changelog.

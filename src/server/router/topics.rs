@@ -43,7 +43,6 @@ pub(in crate::server) struct OtherShards {
 
 impl OtherShards {
     /// Those of all shards but `own`.
-    #[expect(dead_code, reason = "the nodes of a cluster have one shard so far")]
     pub(in crate::server) fn new(router: ShardRouter, own: usize) -> Self {
         Self { router, own, idle: Arc::default() }
     }

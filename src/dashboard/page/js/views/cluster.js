@@ -9,6 +9,7 @@ import { Badge, Command, Facts, Loaded, Time, ask } from '../ui.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 /** @typedef {Schemas['ClusterNode']} Node */
+/** @typedef {Schemas['Ownership']['value'][number]} Shard */
 
 const KINDS = { alive: 'ok', catchingUp: 'info', leaving: 'warn', draining: 'warn', drained: 'held', dead: 'bad' };
 
@@ -36,30 +37,40 @@ export function Cluster() {
   const shards = usePoll((signal) => /** @type {Promise<Schemas['Ownership']>} */ (get('/cluster/ownership', signal)), ['ownership']);
   useChanges(nodes.refresh);
   useChanges(shards.refresh);
-  const shard = shards.data?.value[0];
+  const all = shards.data?.value ?? [];
+  const shard = all.length > 1 ? undefined : all[0];
   return html`<${Loaded} poll=${nodes}>${(/** @type {Schemas['ClusterStatus']} */ data) => {
-    const applied = (/** @type {Node} */ node) => Number(node.applied[0] ?? 0);
-    const last = Math.max(...data.nodes.map(applied));
-    const actions = (/** @type {Node} */ node) => ACTIONS.filter(({ of, isOfOwner = node.owns.length > 0 }) => of.includes(node.state) && isOfOwner === node.owns.length > 0);
+    const total = (/** @type {number[]} */ positions) => positions.reduce((sum, position) => sum + Number(position), 0);
+    const last = (/** @type {number} */ of) => Math.max(...data.nodes.map((node) => Number(node.applied[of] ?? 0)));
+    const lag = (/** @type {Node} */ node) => total(node.applied.map((applied, of) => last(of) - Number(applied)));
+    // One of several shards is moved with the command.
+    const actions = (/** @type {Node} */ node) => ACTIONS.filter(({ of, verb, isOfOwner = node.owns.length > 0 }) => of.includes(node.state) && isOfOwner === node.owns.length > 0 && (verb !== 'move' || all.length < 2));
     return html`
       ${data.problem && html`<p class="notice bad" role="alert">The records of the cluster cannot be read: ${data.problem}</p>`}
       <div class="panel"><${Facts} rows=${[
         ['Cluster', data.name],
         ['Seen by', data.node],
-        ['Owner', shard?.ownerName],
+        all.length > 1 ? ['Shards', num(all.length)] : ['Owner', shard?.ownerName],
         shard?.wantedBy && ['Next owner', shard.wantedBy],
-        ['Times claimed', num(shard?.claims)],
+        all.length < 2 && ['Times claimed', num(shard?.claims)],
       ]} /></div>
       <${Table} name="Nodes" rows=${data.nodes} id=${(node) => node.name} columns=${/** @type {import('../table.js').Columns<Node>} */ ([
         { key: 'name', name: 'Node', cell: (node) => html`<span data-open tabindex="-1">${node.name}</span>` },
         { key: 'state', name: 'State', cell: (node) => html`<${Badge} kind=${KINDS[node.state]}>${node.state.replace('U', ' u')}<//> ${node.owns.length > 0 && html`<${Badge} kind="info">owner<//>`}` },
-        { key: 'lag', name: 'Records behind', num: true, cell: (node) => num(last - applied(node)) },
-        { key: 'synced', name: 'Synced', num: true, cell: (node) => num(node.flushed[0]) },
+        all.length > 1 && { key: 'owns', name: 'Shards', cell: (node) => node.owns.join(' ') },
+        { key: 'lag', name: 'Records behind', num: true, cell: (node) => num(lag(node)) },
+        { key: 'synced', name: 'Synced', num: true, cell: (node) => num(total(node.flushed)) },
         { key: 'renewed', name: 'Last renewal', cell: (node) => html`<${Time} at=${node.lastRenewal} />` },
         { key: 'address', name: 'Address', wide: true, cell: (node) => node.address },
         { key: 'version', name: 'Version', cell: (node) => node.version },
         may('admin') && { key: 'act', name: 'Actions', cell: (node) => html`<div class="acts">${actions(node).map((action) => html`<button type="button" class=${`small ${action.danger ? 'danger' : ''}`} key=${action.name} aria-label=${`${action.name}: ${node.name}`} onClick=${() => act(action, node.name)}>${action.name}</button>`)}</div>` },
       ])} />
+      ${all.length > 1 && html`<${Table} name="Shards" rows=${all} id=${(shard) => shard.partitionId} columns=${/** @type {import('../table.js').Columns<Shard>} */ ([
+        { key: 'shard', name: 'Shard', num: true, cell: (shard) => html`<span data-open tabindex="-1">${shard.partitionId}</span>` },
+        { key: 'owner', name: 'Owner', cell: (shard) => shard.ownerName },
+        { key: 'wanted', name: 'Next owner', cell: (shard) => shard.wantedBy },
+        { key: 'claims', name: 'Times claimed', num: true, cell: (shard) => num(shard.claims) },
+      ])} />`}
       <${Command} parts=${['cluster', 'status']} />
     `;
   }}<//>`;

@@ -1,0 +1,21 @@
+//! What a server knows of its listeners for clients, also where another part of the process serves them.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use super::tls::ReloadableCertificate;
+use crate::metrics::ListenerCounters;
+
+/// The addresses of the listeners for clients. The core of a shard has those of its process.
+#[derive(Clone)]
+pub(super) struct ClientAddress {
+    /// The bound addresses. No endpoint may have one of them.
+    pub(super) bound: Vec<SocketAddr>,
+    /// The URL that the server gives to others.
+    pub(super) public_url: String,
+    /// The URL of the publishers' listener.
+    pub(super) own_url: String,
+    /// The certificate in use, without TLS [`None`].
+    pub(super) shown: Option<Arc<ReloadableCertificate>>,
+    /// The counters of each listener.
+    pub(super) counters: Vec<Arc<ListenerCounters>>,
+}

@@ -1,0 +1,256 @@
+//! A node of a cluster with several shards: one process with a core for each.
+//!
+//! A core is a server without clients: a store in `DATA/shards/NUMBER`, a changelog, a claim, and a run of `serve` for each
+//! ownership, on a thread with a system of actix of its own. It serves the listener for nodes of its shard. What a process
+//! has once is here: the listeners for clients, which forward each request to the owner of its shard, also if that is a core
+//! of this process (`router`); the part in the cluster; signals and the service manager; the limits that the cores share.
+//!
+//! Invariants:
+//! - A topic, domain or namespace is in one core, with everything within it (`cluster::shard_of`).
+//! - A core that fails ends the process, once the other cores have given up what they own.
+//! - The stores are closed on the main thread, when no other thread has them.
+
+use std::{
+    fs::{self, File},
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::Arc,
+};
+
+use actix_web::web;
+use futures_util::future::join_all;
+use tokio::sync::{mpsc, watch};
+
+use super::{
+    Kept, Launch, Process, ServerError, ShardCore, close, cores,
+    descriptors::{self, SharedBudget},
+    io_error,
+    listener::{self, Front, HttpListener},
+    memory,
+    node::{self, ClusterNode, Joined},
+    reload::ReloadSignals,
+    router::{OtherShards, ShardRouter},
+    serve_until_stopped,
+    service_notifier::{ActorThreads, ServiceNotifier},
+    shutdown::{self, StopSignals},
+    startup,
+    startup_responder::StartupResponder,
+    workers,
+};
+use crate::{
+    admin::health::{ServerHealth, StartPhase, StartStep},
+    cluster::shard_of,
+    config::{Config, ObjectStoreConfig},
+    declared::Declared,
+    policy::dead_letter_store::StoreKind,
+    store::rocks::{RocksStore, STORE},
+};
+
+/// The folder of the stores in the data folder.
+pub(super) const FOLDER: &str = "shards";
+
+/// A core whose thread has ended.
+struct EndedCore {
+    shard: usize,
+    served: Result<(), ServerError>,
+    node: Option<ClusterNode>,
+}
+
+/// Refuses a data folder with the stores of another number of shards.
+pub(super) fn check_folder(config: &Config) -> Result<(), ServerError> {
+    let shards = config.cluster.as_ref().map_or(1, |cluster| cluster.shards);
+    let data_dir = &config.server.data_dir;
+    let folder = data_dir.join(FOLDER);
+    let refuse = |has: &str| {
+        let folder = data_dir.display();
+        let what = format!("the data folder {folder} has {has}, and cluster.shards is {shards}; use another folder");
+        Err(ServerError::Folder(what))
+    };
+    if shards > 1 && data_dir.join(STORE).exists() {
+        return refuse("the store of a server with one shard");
+    }
+    let entries = match fs::read_dir(&folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(io_error(folder.display().to_string()))?,
+    };
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<usize>().ok());
+    match numbers.max() {
+        Some(_) if shards == 1 => refuse("the stores of a node with several shards"),
+        Some(most) if most >= shards => refuse(&format!("a store of shard {most}")),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Runs a node until a signal stops it.
+///
+/// # Errors
+/// If a core cannot start, or cannot stop cleanly.
+pub(super) fn run(process: &Process, shards: usize) -> Result<(), ServerError> {
+    let front_threads = workers(&process.config);
+    let (workers, arbiters) = (part(front_threads, shards), part(cores(), shards));
+    let limit = descriptors::raise();
+    // The thread of the core, and one that accepts.
+    let budget = SharedBudget::of(limit, shards, front_threads + cores(), arbiters + workers + 2)?;
+    tracing::info!(
+        limit,
+        shards,
+        connections = budget.front.inbound,
+        store = budget.core.store,
+        requests = budget.core.outbound,
+        "file descriptors divided"
+    );
+    let folder = process.config.server.data_dir.join(FOLDER);
+    make_folders(&process.config.server.data_dir, &folder).map_err(io_error(folder.display().to_string()))?;
+    make_backup_folder(&process.config);
+    let mut stores = Vec::new();
+    let plan = CorePlan { shards, workers, arbiters, folder: &folder, budget };
+    let served = actix_rt::System::new().block_on(serve(process, &plan, &mut stores));
+    stores.into_iter().for_each(close);
+    served
+}
+
+/// What all cores have in common.
+struct CorePlan<'a> {
+    shards: usize,
+    /// The threads of each that serve HTTP.
+    workers: usize,
+    /// The threads of each that deliver.
+    arbiters: usize,
+    /// The folder of their stores.
+    folder: &'a Path,
+    budget: SharedBudget,
+}
+
+impl CorePlan<'_> {
+    fn launch(&self, process: &Process, shard: usize, threads: ActorThreads) -> Launch {
+        let mut config = process.config.clone();
+        config.server.data_dir = self.folder.join(shard.to_string());
+        config.server.workers = self.workers;
+        memory::divide(&mut config, self.shards);
+        if let Some(store) = &mut config.backup.store {
+            store.address.path.push(format!("shard-{shard}"));
+        }
+        let is_here = |name: &str| shard_of(name, self.shards) == shard;
+        config.system_topic.name = config.system_topic.name.take().filter(|name| is_here(name));
+        let declared = process.declared.clone().map(|Declared { mut resources, groups }| {
+            resources.retain(|resource| resource.names.get(1).is_some_and(|name| is_here(name)));
+            Declared { resources, groups }
+        });
+        let (sources, log) = (process.sources.clone(), process.log.clone());
+        Launch {
+            config,
+            sources,
+            log,
+            declared,
+            budget: self.budget.core,
+            arbiters: self.arbiters,
+            threads,
+            core: None,
+        }
+    }
+}
+
+async fn serve(process: &Process, plan: &CorePlan<'_>, stores: &mut Vec<Arc<RocksStore>>) -> Result<(), ServerError> {
+    // The first step, because a signal without a handler ends the process.
+    let _signals = ReloadSignals::install().map_err(io_error("cannot handle signals"))?;
+    let config = &process.config;
+    let cluster = config.cluster.as_ref().expect("a server without a cluster has one shard");
+    let listener = HttpListener::open(config, &mut Vec::new())?;
+    let address = listener.client_address();
+    let health = web::Data::new(ServerHealth::starting());
+    let responder = StartupResponder::begin(&listener, config, &plan.budget.front, health.clone())?;
+    let threads = ActorThreads::default();
+    let mut launches: Vec<Launch> =
+        (0..plan.shards).map(|shard| plan.launch(process, shard, threads.clone())).collect();
+    let opened = launches.iter().map(|core| startup::open_store(&core.config, &core.budget, &health));
+    for opened in join_all(opened).await {
+        stores.push(opened?);
+    }
+    health.at(StartStep::new("following the changelogs"));
+    let Joined { nodes, member } = node::join(cluster, config, stores.clone()).await?;
+    responder.end().await;
+    let context = node::standby_context(&nodes, config, &address, &health)?;
+    let forwarders = nodes.iter().map(|node| node.forwarder(config)).collect();
+    let router = ShardRouter::new(forwarders, config);
+    for (shard, launch) in launches.iter_mut().enumerate() {
+        let others = OtherShards::new(router.clone(), shard);
+        launch.core = Some(ShardCore { address: address.clone(), others });
+    }
+    let front = Front { context, router };
+    let responder = StartupResponder::run(listener.serve_front(config, &plan.budget.front, front)?);
+    listener::announce(&address.own_url);
+    let mut signals = StopSignals::install()?;
+    let watchdog = startup::notify_standby(&address.own_url, threads);
+    let membership = nodes[0].membership.clone();
+    let stop = watch::Sender::new(false);
+    let mut running = start_cores(launches, nodes, stores, &stop);
+    let first = tokio::select! {
+        stopped = shutdown::wait_for_signal(&mut signals) => stopped.map(|()| None)?,
+        ended = running.recv() => ended,
+    };
+    health.enter(StartPhase::Stopping);
+    ServiceNotifier::of_environment().stopping();
+    stop.send_replace(true);
+    membership.leave();
+    let mut ended: Vec<EndedCore> = first.into_iter().collect();
+    let end = async {
+        while let Some(core) = running.recv().await {
+            ended.push(core);
+        }
+    };
+    // Clients are served meanwhile: by the cores until their ends, then by the next owners.
+    tokio::join!(shutdown::serve_until_disconnected(&address.counters), end);
+    let nodes: Vec<ClusterNode> = ended.iter_mut().filter_map(|core| core.node.take()).collect();
+    node::left(member, &nodes).await;
+    responder.end().await;
+    watchdog.abort();
+    for EndedCore { shard, served, .. } in ended {
+        served.map_err(|error| ServerError::Shard { shard, error: Box::new(error) })?;
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Starts a thread for each core. The channel ends with the last one.
+fn start_cores(
+    launches: Vec<Launch>,
+    nodes: Vec<ClusterNode>,
+    stores: &[Arc<RocksStore>],
+    stop: &watch::Sender<bool>,
+) -> mpsc::UnboundedReceiver<EndedCore> {
+    let (end, ended) = mpsc::unbounded_channel();
+    for (shard, ((launch, node), store)) in launches.into_iter().zip(nodes).zip(stores).enumerate() {
+        let (end, signals, store) = (end.clone(), StopSignals::Core(stop.subscribe()), Arc::clone(store));
+        let run = move || {
+            let mut kept = Kept { store: Some(store), node: Some(node), signals: Some(signals), ..Kept::default() };
+            let served = catch_unwind(AssertUnwindSafe(|| serve_until_stopped(&launch, &mut kept)));
+            let served = served.unwrap_or_else(|_| Err(io_error("its thread")(io::Error::other("it panicked"))));
+            // A process that has ended needs no answer.
+            end.send(EndedCore { shard, served, node: kept.node.take() }).ok();
+        };
+        let thread = std::thread::Builder::new().name(format!("shard-{shard}"));
+        thread.spawn(run).expect("a process that cannot start a thread cannot start");
+    }
+    ended
+}
+
+/// The part of a core: at least one.
+fn part(of: usize, shards: usize) -> usize {
+    (of / shards).max(1)
+}
+
+fn make_folders(data_dir: &Path, folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    File::open(folder)?.sync_all()?;
+    File::open(data_dir)?.sync_all()
+}
+
+/// Makes the folder of backups, as a server with one shard does. Each core has one in it.
+fn make_backup_folder(config: &Config) {
+    let Some(ObjectStoreConfig { address, .. }) = &config.backup.store else { return };
+    if address.kind == StoreKind::Folder {
+        // A backup that fails for it says why.
+        fs::create_dir(Path::new("/").join(address.path.join("/"))).ok();
+    }
+}

@@ -1,0 +1,322 @@
+//! Every node of a cluster with several shards answers everything, whichever node owns what the request is about.
+
+use std::{
+    collections::BTreeSet,
+    io::BufRead as _,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    LONG, TOKEN,
+    shards::{SHARDS, Sharded, names},
+};
+use crate::{
+    server::{
+        tokens::{RG, ask, status, tail, token},
+        wait_until_settled,
+    },
+    support::{
+        load,
+        nats::has_nats,
+        server::{SCOPE, Server, SubscriptionSpec, operator, wait_for},
+        sink::Sink,
+    },
+};
+
+/// Three nodes, with a topic in each shard that was created by one node after the other.
+fn start() -> (Sharded, Vec<(String, String)>) {
+    let sharded = Sharded::start(&[]);
+    let create = |(index, name): (usize, String)| {
+        let key = sharded.cluster.nodes[index % 3].topic(&name, "EventGridSchema");
+        (name, key)
+    };
+    let topics = names().into_iter().enumerate().map(create).collect();
+    (sharded, topics)
+}
+
+fn get(node: &Server, path: &str) -> Value {
+    node.command("GET", path, &Value::Null).json()
+}
+
+fn listed(list: &Value) -> Vec<String> {
+    list["value"].as_array().expect("a list").iter().map(|one| one["name"].as_str().expect("a name").to_owned()).collect()
+}
+
+/// The names on all pages.
+fn pages(node: &Server, path: &str) -> Vec<String> {
+    let (mut all, mut next) = (Vec::new(), Some(path.to_owned()));
+    while let Some(path) = next {
+        let page = get(node, &path);
+        all.extend(listed(&page));
+        next = page["nextLink"].as_str().map(|link| link[link.find("/subscriptions").expect("a path")..].to_owned());
+        assert!(all.len() < 100, "pages without an end");
+    }
+    all
+}
+
+/// The status of a POST that names another host.
+fn post_at(node: &Server, host: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> u16 {
+    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let head = format!("POST {path} HTTP/1.1\r\nhost: {host}\r\n{headers}content-length: {}\r\n\r\n", body.len());
+    let request = [head.as_bytes(), body].concat();
+    node.client().exchange(&request).expect("an answer").status
+}
+
+#[test]
+fn every_node_answers_for_every_shard() {
+    if !has_nats() {
+        return;
+    }
+    let ((sharded, topics), sink) = (start(), Sink::start());
+    let nodes = &sharded.cluster.nodes;
+    for (index, (name, _)) in topics.iter().enumerate() {
+        nodes[(index + 1) % 3].subscribe(name, "all", &SubscriptionSpec::of(&sink.url(&format!("/{name}"))));
+    }
+    let mut expected: Vec<String> = topics.iter().map(|(name, _)| name.clone()).collect();
+    expected.sort();
+    for (index, node) in nodes.iter().enumerate() {
+        for (name, key) in &topics {
+            let id = |form: &str| format!("{index}-{form}");
+            node.publish(name, key, &load::body(&[id("path")], "s"));
+            let host = format!("{name}.localhost");
+            let body = load::body(&[id("host")], "s");
+            assert_eq!(post_at(node, &host, "/api/events", &[("aeg-sas-key", key)], &body), 200);
+            assert_eq!(node.admin("GET", &format!("{SCOPE}/{name}"), &Value::Null).json()["name"], json!(name));
+        }
+        assert_eq!(pages(node, SCOPE), expected);
+        assert_eq!(pages(node, &format!("{SCOPE}?$top=2")), expected);
+        assert_eq!(pages(node, &format!("{RG}/eventSubscriptions?$top=4")).len(), topics.len());
+        let top = get(node, "/top?by=name&top=4&skip=1");
+        assert_eq!((&top["subscriptions"], &top["matching"]), (&json!(SHARDS), &json!(SHARDS)), "{top}");
+        assert_eq!(top["top"].as_array().map(Vec::len), Some(4));
+        assert!(get(node, "/supervision")["actors"].as_u64() >= Some(2 * u64::from(SHARDS)));
+        for path in ["/jobs", "/clock", "/server", "/deadLetters", "/history", "/editions", "/cluster/status"] {
+            assert!(get(node, path).is_object(), "{path}");
+        }
+        let told = operator(node, &["topics", "list"]).expect("topics");
+        assert!(expected.iter().all(|name| told.contains(name)), "{told}");
+        operator(node, &["top", "--once"]).expect("figures");
+    }
+    for (name, _) in &topics {
+        wait_for("the events", LONG, || sink.taken(&format!("/{name}")) == 6);
+        wait_until_settled(&nodes[2], name, "all");
+        assert_eq!(nodes[1].counter(name, "all", "delivered"), 6);
+    }
+    // Each operation is in the trail once, page by page.
+    let (mut seen, mut query) = (Vec::new(), "top=3".to_owned());
+    loop {
+        let page = get(&nodes[0], &format!("/audit?{query}"));
+        let entries = page["value"].as_array().expect("entries");
+        seen.extend(entries.iter().map(|entry| format!("{} {}", entry["method"], entry["path"])));
+        match page["continue"].as_str() {
+            Some(next) => query = format!("top=3&continue={next}"),
+            None => break,
+        }
+    }
+    let unique: BTreeSet<&String> = seen.iter().collect();
+    assert_eq!((seen.len(), unique.len()), (3 * topics.len(), 3 * topics.len()), "{seen:?}");
+    // A node shows the metrics of what it owns: together they have each topic once.
+    let texts: Vec<String> = nodes.iter().map(|node| node.command("GET", "/metrics", &Value::Null).text()).collect();
+    for (name, _) in &topics {
+        let series = format!("gridhook_subscription_delivered_events_total{{topic=\"{name}\"");
+        let found: usize = texts.iter().map(|text| text.matches(&series).count()).sum();
+        assert_eq!(found, 1, "{series}");
+    }
+    for text in &texts {
+        assert_eq!(text.matches("\nprocess_threads ").count(), 1);
+        assert_eq!(text.matches("# HELP gridhook_topics ").count(), 1);
+        assert_eq!(text.matches("\ngridhook_topics{shard=").count(), 2, "{text}");
+    }
+    for (index, (name, _)) in topics.iter().enumerate() {
+        nodes[index % 3].command("DELETE", &format!("{SCOPE}/{name}"), &Value::Null);
+    }
+    assert_eq!(pages(&nodes[1], SCOPE), Vec::<String>::new());
+}
+
+#[test]
+fn tokens_and_sessions_hold_in_every_shard_and_end_there_when_they_are_revoked() {
+    if !has_nats() {
+        return;
+    }
+    let (sharded, topics) = start();
+    let nodes = &sharded.cluster.nodes;
+    let publisher = token(&nodes[0], &["publisher", "--role", "publish", "--scope", &format!("topics/{}", topics[3].0)]);
+    let reader = token(&nodes[1], &["reader", "--role", "read"]);
+    let session = ask(&nodes[2], &reader, "POST", "/ui/session", "").json();
+    let session = session["token"].as_str().expect("a session").to_owned();
+    let of_admin = ask(&nodes[2], TOKEN, "POST", "/ui/session", "").json();
+    let of_admin = of_admin["token"].as_str().expect("a session").to_owned();
+    for node in nodes {
+        for (index, (name, _)) in topics.iter().enumerate() {
+            let events = format!("/topics/{name}/api/events");
+            let topic = format!("{SCOPE}/{name}");
+            assert_eq!(status(node, &publisher, "POST", &events), if index == 3 { 200 } else { 403 }, "{name}");
+            for bearer in [&reader, &session] {
+                assert_eq!(status(node, bearer, "GET", &topic), 200, "{name}");
+                assert_eq!(status(node, bearer, "DELETE", &topic), 403, "{name}");
+            }
+            assert_eq!(status(node, &of_admin, "POST", &format!("{topic}/listKeys")), 200, "{name}");
+            assert_eq!(status(node, "ght_unknown", "GET", &topic), 401, "{name}");
+        }
+    }
+    // Nobody but a node says who a caller is.
+    let record = json!({
+        "name": "forged", "digest": gridhook::control::tokens::digest("ght_forged"), "roles": ["admin"], "scopes": [],
+        "created": 0, "createdBy": "x", "expires": null, "lastUsed": null,
+    });
+    for (name, _) in &topics {
+        let headers = [("authorization", "Bearer ght_forged"), ("gridhook-forwarded-token", &*record.to_string())];
+        let answer = nodes[0].client().ask("GET", &format!("{SCOPE}/{name}"), &headers, b"").expect("an answer");
+        assert_eq!(answer.status, 401, "{}", answer.text());
+    }
+    for path in ["/node/identity", "/node/namespaces", "/node/topics?topic=x"] {
+        for method in ["GET", "POST"] {
+            assert_eq!(status(&nodes[0], TOKEN, method, path), 404, "{method} {path}");
+        }
+    }
+    let mut followed = tail(&nodes[1], &reader);
+    operator(&nodes[2], &["tokens", "revoke", "reader", "--yes"]).expect("it is revoked");
+    let revoked = Instant::now();
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut followed, &mut rest).ok();
+    for node in nodes {
+        for bearer in [&reader, &session] {
+            for (name, _) in &topics {
+                wait_for("the token to be refused", Duration::from_secs(3), || {
+                    status(node, bearer, "GET", &format!("{SCOPE}/{name}")) == 401
+                });
+            }
+        }
+    }
+    println!("refused everywhere after {:?}", revoked.elapsed());
+}
+
+#[test]
+fn tail_follows_all_shards_and_goes_on_when_owners_change() {
+    if !has_nats() {
+        return;
+    }
+    let (mut sharded, topics) = start();
+    let mut followed = tail(&sharded.cluster.nodes[0], TOKEN);
+    let mut seen = |expected: &str| {
+        let mut line = String::new();
+        while !line.contains(expected) {
+            line.clear();
+            assert!(followed.read_line(&mut line).expect("a line") > 0, "the stream has ended");
+        }
+    };
+    for (name, key) in &topics {
+        sharded.cluster.nodes[1].publish(name, key, &load::body(&[format!("first-{name}")], "s"));
+        seen(&format!("first-{name}"));
+    }
+    sharded.cluster.nodes[2].kill_9();
+    sharded.wait_for_shares(0, &[3, 3]);
+    let (name, key) = &topics[5];
+    for round in 0..200 {
+        sharded.cluster.nodes[1].publish(name, key, &load::body(&[format!("later-{round}")], "s"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for (name, key) in &topics {
+        sharded.cluster.nodes[1].publish(name, key, &load::body(&[format!("last-{name}")], "s"));
+        seen(&format!("last-{name}"));
+    }
+}
+
+#[test]
+fn namespaces_are_found_by_name_by_host_and_alone() {
+    if !has_nats() {
+        return;
+    }
+    let sharded = Sharded::start(&[]);
+    let nodes = &sharded.cluster.nodes;
+    let queue = json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Queue", "queue": {}}}});
+    let create = |namespace: &str| {
+        let path = format!("{RG}/namespaces/{namespace}");
+        nodes[0].command("PUT", &path, &json!({"location": "local"}));
+        nodes[1].command("PUT", &format!("{path}/topics/heat"), &json!({}));
+        nodes[2].command("PUT", &format!("{path}/topics/heat/eventSubscriptions/pulled"), &queue);
+        let keys = nodes[1].command("POST", &format!("{path}/listKeys"), &Value::Null).json();
+        format!("SharedAccessKey {}", keys["key1"].as_str().expect("a key"))
+    };
+    let event = |id: &str| json!({"specversion": "1.0", "id": id, "source": "/a", "type": "T", "data": {}}).to_string();
+    let publish = |node: &Server, path: &str, host: &str, key: &str, id: &str| {
+        let headers = [("authorization", key), ("content-type", "application/cloudevents+json; charset=utf-8")];
+        post_at(node, host, path, &headers, event(id).as_bytes())
+    };
+    let spaces = names();
+    let (first, second) = (&spaces[1], &spaces[4]);
+    let key = create(first);
+    // The only namespace needs no name.
+    for (index, node) in nodes.iter().enumerate() {
+        let once = |path: &str, host: &str| publish(node, path, host, &key, &format!("{index}-{path}-{host}"));
+        assert_eq!(once("/topics/heat:publish", "x"), 200);
+        assert_eq!(once(&format!("/namespaces/{first}/topics/heat:publish"), "x"), 200);
+        assert_eq!(once("/topics/heat:publish", &format!("{first}.localhost")), 200);
+    }
+    let other_key = create(second);
+    for node in nodes {
+        wait_for("the node to know both", Duration::from_secs(5), || {
+            publish(node, "/topics/heat:publish", "x", &key, "lost") == 404
+        });
+        assert_eq!(publish(node, "/topics/heat:publish", &format!("{second}.localhost"), &other_key, "named"), 200);
+    }
+    let pull = |node: &Server, namespace: &str, key: &str| {
+        let headers = [("authorization", key), ("content-type", "application/json")];
+        let path = format!("/namespaces/{namespace}/topics/heat/eventsubscriptions/pulled");
+        let call = |verb: &str, body: &str| {
+            let path = format!("{path}:{verb}?api-version=2024-06-01&maxEvents=100&maxWaitTime=10");
+            let answer = node.client().ask("POST", &path, &headers, body.as_bytes()).expect("an answer");
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            answer.json()
+        };
+        let received = call("receive", "");
+        let details = received["value"].as_array().expect("a list").clone();
+        let tokens: Vec<&Value> = details.iter().map(|detail| &detail["brokerProperties"]["lockToken"]).collect();
+        let settled = call("acknowledge", &json!({"lockTokens": tokens}).to_string());
+        assert_eq!(settled["succeededLockTokens"].as_array().map(Vec::len), Some(tokens.len()), "{settled}");
+        details.len()
+    };
+    let mut pulled = 0;
+    for round in 0..9 {
+        if pulled < 9 {
+            pulled += pull(&nodes[round % 3], first, &key);
+        }
+    }
+    assert_eq!(pulled, 9);
+    assert_eq!(pull(&nodes[0], second, &other_key), 3);
+}
+
+#[test]
+fn events_are_delivered_to_topics_of_namespaces_in_other_shards() {
+    if !has_nats() {
+        return;
+    }
+    let (sharded, topics) = start();
+    let nodes = &sharded.cluster.nodes;
+    let space = format!("{RG}/namespaces/plant");
+    nodes[0].command("PUT", &space, &json!({"location": "local"}));
+    nodes[1].command("PUT", &format!("{space}/topics/heat"), &json!({}));
+    let to = |name: &str| {
+        let properties = json!({"resourceId": format!("{space}/topics/{name}")});
+        let destination = json!({"destination": {"endpointType": "NamespaceTopic", "properties": properties}});
+        SubscriptionSpec::of("").also(&json!({}), &destination).schema("CloudEventSchemaV1_0")
+    };
+    for (index, (name, key)) in topics.iter().enumerate() {
+        nodes[index % 3].subscribe(name, "forward", &to("heat"));
+        nodes[(index + 1) % 3].publish(name, key, &load::body(&[format!("of-{name}"), format!("more-{name}")], "s"));
+    }
+    for (name, _) in &topics {
+        wait_until_settled(&nodes[0], name, "forward");
+        assert_eq!(nodes[1].counter(name, "forward", "delivered"), 2, "{name}");
+    }
+    let stored = get(&nodes[2], &format!("{space}/topics/heat/events?top=100"));
+    let ids: BTreeSet<String> = stored["events"]
+        .as_array()
+        .unwrap_or_else(|| panic!("{stored}"))
+        .iter()
+        .map(|event| event["id"].to_string())
+        .collect();
+    assert_eq!(ids.len(), 2 * topics.len(), "{stored}");
+}
