@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 use self::token_service::TokenService;
 use crate::{
-    server::cluster::Cluster,
+    server::cluster::{Cluster, shards::Sharded},
     support::{
         certificates::Authority,
         endpoint::{Endpoint, answer},
@@ -325,6 +325,27 @@ fn the_clients_of_azure_call_any_node_of_a_cluster_and_all_of_them_through_a_bal
     stage.run(python("consume.py"));
     balancer.turn_to(&all);
     stage.run(python("manage.py"));
+    stage.run_javascript("publish.mjs");
+    stage.run_javascript("consume.mjs");
+}
+
+/// Each topic, domain and namespace has one of several owners, and a node forwards what is of another one.
+#[test]
+fn the_clients_of_azure_call_all_nodes_of_a_cluster_with_several_shards() {
+    if !has_nats() || !needs::python() || !needs::node() {
+        return;
+    }
+    let balancer = TcpProxy::start(&[]);
+    let url = format!("http://{}", balancer.at());
+    // Leases that no busy machine ends.
+    let leases = [("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "20s")];
+    let mut sharded = Sharded::start(&[&[SLOW, ("SERVER__PUBLIC_URL", &url)], &leases[..]].concat());
+    balancer.turn_to(&sharded.cluster.addresses());
+    let folder = TempDir::new().expect("a folder");
+    let stage = Stage { server: sharded.cluster.nodes.remove(0), url, folder, authority: None, tokens: None };
+    for program in ["publish.py", "consume.py", "manage.py", "namespaces.py"] {
+        stage.run(python(program));
+    }
     stage.run_javascript("publish.mjs");
     stage.run_javascript("consume.mjs");
 }

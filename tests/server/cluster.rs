@@ -9,7 +9,7 @@ mod membership;
 mod rolling;
 mod routing;
 mod schedule;
-mod shards;
+pub(crate) mod shards;
 mod starting;
 mod tls;
 

@@ -41,7 +41,12 @@ fn get(node: &Server, path: &str) -> Value {
 }
 
 fn listed(list: &Value) -> Vec<String> {
-    list["value"].as_array().expect("a list").iter().map(|one| one["name"].as_str().expect("a name").to_owned()).collect()
+    list["value"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|one| one["name"].as_str().expect("a name").to_owned())
+        .collect()
 }
 
 /// The names on all pages.
@@ -136,13 +141,77 @@ fn every_node_answers_for_every_shard() {
 }
 
 #[test]
+fn the_commands_of_an_operator_work_at_any_node() {
+    if !has_nats() {
+        return;
+    }
+    let (sharded, sink) = (Sharded::start(&[("CHAOS__ENABLED", "true")]), Sink::start());
+    let nodes = &sharded.cluster.nodes;
+    let files = tempfile::tempdir().expect("a folder");
+    let file = files.path().join("events.json");
+    let mut turn = 0;
+    let mut run = |arguments: &[&str]| {
+        turn += 1;
+        operator(&nodes[turn % 3], arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
+    };
+    for name in names() {
+        let endpoint = sink.url(&format!("/{name}"));
+        assert_eq!(run(&["topics", "create", &name]), format!("created {name}"));
+        run(&["subscriptions", "create", &name, "billing", "--endpoint", &endpoint]);
+        std::fs::write(&file, load::body(&["1".to_owned(), "2".to_owned()], "s")).expect("a file");
+        run(&["publish", &name, &file.display().to_string()]);
+        wait_for("the events", LONG, || sink.taken(&format!("/{name}")) == 2);
+        wait_until_settled(&nodes[0], &name, "billing");
+        for command in [
+            &["topics", "show", &name][..],
+            &["subscriptions", "show", &name, "billing"],
+            &["subscriptions", "hold", &name, "billing"],
+            &["subscriptions", "resume", &name, "billing"],
+            &["trace", "1", "--topic", &name],
+            &["ledger", &name, "billing"],
+        ] {
+            run(command);
+        }
+    }
+    for command in [
+        &["topics", "list"][..],
+        &["subscriptions", "list"],
+        &["top", "--once"],
+        &["supervision"],
+        &["server"],
+        &["clock", "show"],
+        &["audit"],
+        &["tokens", "list"],
+        &["cluster", "status"],
+        &["fsck", "--online"],
+    ] {
+        run(command);
+    }
+    // A random actor, whichever shard has it, and the actors of one topic.
+    let (first, last) = (&names()[0], &names()[5]);
+    for body in [json!({"actor": "random", "by": "panic"}), json!({"actor": "topic", "topic": last, "by": "panic"})] {
+        nodes[0].command("POST", "/chaos/kill", &body);
+    }
+    nodes[1].command("POST", "/chaos/writes", &json!({"fail": 1, "duration": "1ms"}));
+    let report = get(&nodes[2], "/chaos");
+    let killed =
+        ["topicsKilled", "subscriptionsKilled", "deadLettersKilled"].map(|count| report["injected"][count].as_u64());
+    assert_eq!(killed.into_iter().flatten().sum::<u64>(), 2, "{report}");
+    wait_for("the end of the actors", LONG, || get(&nodes[1], "/supervision")["ended"].as_u64() >= Some(1));
+    let ended = get(&nodes[2], &format!("/supervision?topic={last}"));
+    assert_eq!(ended["ends"]["panicked"].as_u64().min(Some(1)), Some(1), "{ended}");
+    assert_eq!(get(&nodes[0], &format!("/supervision?topic={first}"))["actors"], json!(2));
+}
+
+#[test]
 fn tokens_and_sessions_hold_in_every_shard_and_end_there_when_they_are_revoked() {
     if !has_nats() {
         return;
     }
     let (sharded, topics) = start();
     let nodes = &sharded.cluster.nodes;
-    let publisher = token(&nodes[0], &["publisher", "--role", "publish", "--scope", &format!("topics/{}", topics[3].0)]);
+    let publisher =
+        token(&nodes[0], &["publisher", "--role", "publish", "--scope", &format!("topics/{}", topics[3].0)]);
     let reader = token(&nodes[1], &["reader", "--role", "read"]);
     let session = ask(&nodes[2], &reader, "POST", "/ui/session", "").json();
     let session = session["token"].as_str().expect("a session").to_owned();

@@ -30,8 +30,8 @@ pub(super) fn names() -> Vec<String> {
 }
 
 /// Three nodes with shards, which run.
-pub(super) struct Sharded {
-    pub(super) cluster: Cluster,
+pub(crate) struct Sharded {
+    pub(crate) cluster: Cluster,
     _ports: Vec<Vec<ReservedPort>>,
 }
 
@@ -46,7 +46,7 @@ impl Sharded {
         Self { cluster, _ports: ports }
     }
 
-    pub(super) fn start(settings: &[(&str, &str)]) -> Self {
+    pub(crate) fn start(settings: &[(&str, &str)]) -> Self {
         let mut started = Self::prepare(settings);
         (0..3).for_each(|index| started.cluster.join(index));
         started.wait_for_shares(0, &[2, 2, 2]);
