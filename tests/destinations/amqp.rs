@@ -6,11 +6,14 @@ use lapin::types::AMQPValue;
 use serde_json::{Value, json};
 
 use super::{LONG, Service, conform, outcomes, start_server};
-use crate::support::{
-    load, needs,
-    port::ReservedPort,
-    rabbitmq::{MESSAGE_BYTES_MAX, Message, PASSWORD, PROGRAM, RabbitMq},
-    server::{Server, SubscriptionSpec, wait_for},
+use crate::{
+    server::end_waits,
+    support::{
+        load, needs,
+        port::ReservedPort,
+        rabbitmq::{MESSAGE_BYTES_MAX, Message, PASSWORD, PROGRAM, RabbitMq},
+        server::{Server, SubscriptionSpec, wait_for},
+    },
 };
 
 struct Queues(RabbitMq);
@@ -20,6 +23,7 @@ impl Service for Queues {
     const SECRET: &'static str = PASSWORD;
     const IS_DURABLE: bool = true;
     const TOO_LARGE: usize = MESSAGE_BYTES_MAX;
+    const EVENTS_MAX: u64 = 500;
 
     fn resume(&mut self) {
         self.0.resume();
@@ -84,7 +88,7 @@ fn a_broker_that_accepts_connections_and_says_nothing_is_tried_again() {
 }
 
 #[test]
-fn amqp_messages_are_persistent_and_a_routing_key_that_no_queue_takes_is_a_failure() {
+fn amqp_messages_are_persistent_and_one_that_no_queue_takes_is_sent_again_until_a_queue_does() {
     if !has_rabbitmq() {
         return;
     }
@@ -119,5 +123,12 @@ fn amqp_messages_are_persistent_and_a_routing_key_that_no_queue_takes_is_a_failu
     let headers = properties.headers().as_ref().expect("headers").inner();
     assert!(headers.get("tenant").is_some_and(|value| *value == AMQPValue::LongString("blue".into())), "{headers:?}");
     assert!(properties.message_id().as_ref().is_some_and(|id| id.as_str().starts_with("msg_")), "{properties:?}");
-    wait_for("the attempt", LONG, || outcomes(&server, "lost").contains("404 NotFound"));
+
+    wait_for("the attempt", LONG, || outcomes(&server, "lost").contains("503 Busy"));
+    let counters = &server.status("orders", "lost")["counters"];
+    assert_eq!([&counters["deadLettered"], &counters["dropped"]], [0, 0], "{counters}");
+    queues.create("late");
+    queues.0.bind("late", "amq.direct", "orders");
+    end_waits(&server, "orders", "lost");
+    wait_for("the message that waited for a queue", LONG, || !queues.0.messages("late").is_empty());
 }

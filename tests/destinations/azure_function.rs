@@ -52,6 +52,7 @@ impl Service for App {
     const ELSEWHERE: &'static str = "elsewhere/functions/orders";
     const IS_DURABLE: bool = true;
     const TOO_LARGE: usize = REQUEST_BYTES_MAX;
+    const EVENTS_MAX: u64 = 10;
 
     fn resume(&mut self) {
         self.service.resume();

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{LONG, Service, conform, outcomes, start_server};
 use crate::{
-    server::wait_until_settled,
+    server::{end_waits, wait_until_settled},
     support::{
         certificates::Authority,
         http_service::HttpService,
@@ -20,6 +20,7 @@ use crate::{
         load::{self, Load, Rate},
         needs,
         server::{Server, SubscriptionSpec, wait_for},
+        tcp_proxy::{Cut, Direction, TcpProxy},
     },
 };
 
@@ -42,6 +43,7 @@ impl Service for Cluster {
     const SECRET: &'static str = PASSWORD;
     const IS_DURABLE: bool = true;
     const TOO_LARGE: usize = MESSAGE_BYTES_MAX;
+    const EVENTS_MAX: u64 = 500;
 
     fn resume(&mut self) {
         self.kafka.resume();
@@ -89,6 +91,87 @@ fn a_kafka_topic_keeps_what_every_destination_promises() {
     if needs::java() {
         conform(Cluster::new());
     }
+}
+
+/// The ids of the records of a partition, in order.
+fn ids(kafka: &Kafka, partition: i32) -> Vec<String> {
+    let id = |record: rskafka::record::Record| {
+        let event: Value = serde_json::from_slice(&record.value.expect("a value")).expect("JSON");
+        event["id"].as_str().expect("an id").to_owned()
+    };
+    kafka.records("orders", partition, 0).0.into_iter().map(id).collect()
+}
+
+#[test]
+fn records_whose_answer_was_lost_are_there_once() {
+    if !needs::java() {
+        return;
+    }
+    let proxy = TcpProxy::start(&[]);
+    let mut cluster = Cluster { kafka: Kafka::behind(proxy.at()), read: BTreeMap::new() };
+    proxy.turn_to(&[cluster.kafka.address()]);
+    cluster.resume();
+    cluster.kafka.create("orders", 1);
+    let server = start_server(&cluster);
+    let key = server.topic("orders", "EventGridSchema");
+    let destination = json!({"destination": {"endpointType": "Kafka", "properties": cluster.properties("orders")}});
+    server.subscribe("orders", "queue", &SubscriptionSpec::of("").also(&json!({}), &destination));
+    let delivered = |count: u64| {
+        wait_for("the answer", LONG, || server.counter("orders", "queue", "delivered") == count);
+    };
+    server.publish("orders", &key, &load::body(&["before".to_owned()], "/load"));
+    delivered(1);
+    for (count, id) in [(2, "first"), (3, "second")] {
+        let connections = proxy.connections();
+        proxy.cut(Cut::One(Direction::ToClient));
+        server.publish("orders", &key, &load::body(&[id.to_owned()], "/load"));
+        wait_for("the answer of the broker", LONG, || proxy.is_holding());
+        proxy.break_held();
+        proxy.cut(Cut::Nothing);
+        delivered(count);
+        assert!(proxy.connections() > connections, "the request was sent again");
+    }
+    server.publish("orders", &key, &load::body(&["behind".to_owned()], "/load"));
+    delivered(4);
+    assert_eq!(ids(&cluster.kafka, 0), ["before", "first", "second", "behind"]);
+    assert_eq!(server.counter("orders", "queue", "requestsFailed"), 0);
+}
+
+#[test]
+fn a_broker_that_is_killed_in_the_middle_of_deliveries_has_each_event_once() {
+    if !needs::java() {
+        return;
+    }
+    let mut cluster = Cluster::new();
+    cluster.resume();
+    cluster.create("orders");
+    let url = format!("kafka://{}", cluster.kafka.address());
+    let server = Server::start(&[
+        ("DELIVERY__RESOURCES__SERVICE__URL", &url),
+        ("DELIVERY__RESOURCES__SERVICE__USERNAME", "gridhook"),
+        ("DELIVERY__RESOURCES__SERVICE__PASSWORD", PASSWORD),
+        // Longer than the broker needs for its start: until then a request whose answer was lost is repeated.
+        ("DELIVERY__RESPONSE_TIMEOUT", "230s"),
+    ]);
+    let key = server.topic("orders", "EventGridSchema");
+    let destination = json!({"destination": {"endpointType": "Kafka", "properties": cluster.properties("orders")}});
+    server.subscribe("orders", "queue", &SubscriptionSpec::of("").also(&json!({}), &destination));
+    let pause = Duration::from_millis(5);
+    let rate = Rate { topic: "orders".to_owned(), key, publishers: 2, events_per_request: 20, pause };
+    let load = Load::start(server.at(), &rate);
+    for _ in 0..2 {
+        let before = server.counter("orders", "queue", "delivered");
+        wait_for("deliveries", LONG, || server.counter("orders", "queue", "delivered") > before + 500);
+        cluster.kafka.kill();
+        cluster.resume();
+    }
+    let acknowledged = load.stop();
+    end_waits(&server, "orders", "queue");
+    wait_until_settled(&server, "orders", "queue");
+    let found: Vec<String> = (0..PARTITIONS).flat_map(|partition| ids(&cluster.kafka, partition)).collect();
+    let distinct: BTreeSet<&String> = found.iter().collect();
+    assert!(acknowledged.iter().all(|id| distinct.contains(id)), "{} of {}", distinct.len(), acknowledged.len());
+    assert_eq!(found.len(), distinct.len(), "records are there more than once");
 }
 
 #[test]

@@ -40,6 +40,8 @@ trait Service {
     const IS_DURABLE: bool;
     /// The size of an event that it refuses.
     const TOO_LARGE: usize;
+    /// The most events of a request.
+    const EVENTS_MAX: u64;
 
     /// Starts it, or starts it again with what it had.
     fn resume(&mut self);
@@ -70,7 +72,8 @@ fn start_server<S: Service>(service: &S) -> Server {
     let settings = service.settings().into_iter();
     let settings: Vec<(String, String)> =
         settings.map(|(name, value)| (format!("DELIVERY__RESOURCES__SERVICE__{name}"), value)).collect();
-    let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    let mut settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    settings.push(("DELIVERY__SUSPEND_AFTER_FAILURES", "1"));
     Server::start(&settings)
 }
 
@@ -128,6 +131,7 @@ fn conform<S: Service>(mut service: S) {
         a_service_that_is_killed_during_a_delivery_gets_the_rest(&server, &mut service, &mut arrivals, &key);
     }
     a_poison_event_becomes_a_dead_letter(&server, &mut service, &mut arrivals, &key);
+    requests_are_within_the_limit_of_the_service(&server, &mut service, &mut arrivals, &key);
     an_unreachable_service_is_reported(&server, &mut service, &mut arrivals, &key);
 
     let shown = [view.to_string(), server.logs(), server.say(&["config", "show"]).1, files(&server.data_dir())];
@@ -259,7 +263,30 @@ fn a_poison_event_becomes_a_dead_letter<S: Service>(
     assert!(!arrivals.have("poison"));
 }
 
-/// A service that is down: its subscription waits, and no other can be created.
+/// Events that wait share requests, as many as the service takes.
+fn requests_are_within_the_limit_of_the_service<S: Service>(
+    server: &Server,
+    service: &mut S,
+    arrivals: &mut Arrivals,
+    key: &str,
+) {
+    const EVENTS: u64 = 101;
+    let counter = |name: &str| server.counter("orders", "queue", name);
+    let before = ["requests", "requestsFailed", "delivered"].map(counter);
+    server.operate("orders", "queue", "hold");
+    let ids: Vec<String> = (0..EVENTS).map(|id| format!("shared-{id}")).collect();
+    server.publish("orders", key, &load::body(&ids, "/load"));
+    server.operate("orders", "queue", "resume");
+    wait_for("the events", LONG, || counter("delivered") == before[2] + EVENTS);
+    arrivals.take(service, "orders");
+    assert!(ids.iter().all(|id| arrivals.have(id)));
+    let [requests, failed] = [counter("requests") - before[0], counter("requestsFailed") - before[1]];
+    let max = if S::EVENTS_MAX == 1 { EVENTS } else { EVENTS - 1 };
+    assert!((EVENTS.div_ceil(S::EVENTS_MAX)..=max).contains(&requests), "{requests} requests");
+    assert_eq!(failed, 0, "{}", outcomes(server, "queue"));
+}
+
+/// A service that is down: its subscription waits, and no other can be created. When it is back, it is not overrun.
 fn an_unreachable_service_is_reported<S: Service>(
     server: &Server,
     service: &mut S,
@@ -267,16 +294,24 @@ fn an_unreachable_service_is_reported<S: Service>(
     key: &str,
 ) {
     service.stop();
-    let failed = server.counter("orders", "queue", "requestsFailed");
     let answer = server.ask_for("orders", "late", &spec(service, "orders"));
     let text = answer.text();
     assert_eq!(answer.status, 400, "{text}");
     assert!(text.contains("cannot be reached"), "{text}");
     server.publish("orders", key, &load::body(&["patience".to_owned()], "/load"));
-    wait_for("a failed attempt", LONG, || server.counter("orders", "queue", "requestsFailed") > failed);
+    let health = || server.status("orders", "queue")["health"].clone();
+    let mut cause = Value::Null;
+    wait_for("the suspension", LONG, || {
+        cause = health()["cause"].clone();
+        cause.is_string()
+    });
+    assert!(cause == "SocketError" || cause == "TimedOut", "{cause}");
     bring_back(server, service);
     wait_for("the event that waited", LONG, || {
         arrivals.take(service, "orders");
         arrivals.have("patience")
     });
+    wait_for("the end of the suspension", LONG, || health()["state"] == "healthy");
+    let pace = &server.status("orders", "queue")["endpoint"]["rate"];
+    assert!(pace.is_number(), "{}", server.status("orders", "queue"));
 }

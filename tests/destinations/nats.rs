@@ -28,6 +28,7 @@ impl Service for Streams {
     const SECRET: &'static str = PASSWORD;
     const IS_DURABLE: bool = true;
     const TOO_LARGE: usize = MESSAGE_BYTES_MAX;
+    const EVENTS_MAX: u64 = 500;
 
     fn resume(&mut self) {
         self.nats.resume();

@@ -109,6 +109,7 @@ impl Service for Bus {
     const ELSEWHERE: &'static str = "elsewhere/queues/orders";
     const IS_DURABLE: bool = true;
     const TOO_LARGE: usize = REQUEST_BYTES_MAX;
+    const EVENTS_MAX: u64 = 100;
 
     fn resume(&mut self) {
         self.service.resume();

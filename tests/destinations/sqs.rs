@@ -98,6 +98,7 @@ impl Service for Queues {
     const SECRET: &'static str = SECRET;
     const IS_DURABLE: bool = false;
     const TOO_LARGE: usize = MESSAGE_BYTES_MAX;
+    const EVENTS_MAX: u64 = 10;
 
     fn resume(&mut self) {
         let log = File::create(self.folder.path().join("log")).expect("a log");

@@ -26,6 +26,7 @@ impl Service for Queues {
     const SECRET: &'static str = KEY;
     const IS_DURABLE: bool = false;
     const TOO_LARGE: usize = 60 * 1024;
+    const EVENTS_MAX: u64 = 1;
 
     fn resume(&mut self) {
         self.azurite.resume();

@@ -3,6 +3,7 @@
 
 use std::{
     fs::{self, File},
+    net::SocketAddr,
     path::PathBuf,
     process::{Child, Command},
     sync::Arc,
@@ -42,20 +43,25 @@ pub(crate) struct Kafka {
 impl Kafka {
     /// One that is not started yet.
     pub(crate) fn new() -> Self {
-        Self::with(None, MESSAGE_BYTES_MAX)
+        Self::with(None, MESSAGE_BYTES_MAX, None)
+    }
+
+    /// One that clients reach at this address only, which passes their connections on to it.
+    pub(crate) fn behind(proxy: SocketAddr) -> Self {
+        Self::with(None, MESSAGE_BYTES_MAX, Some(proxy))
     }
 
     /// One that takes what brokers take by default.
     pub(crate) fn usual() -> Self {
-        Self::with(None, 1024 * 1024)
+        Self::with(None, 1024 * 1024, None)
     }
 
     /// One with TLS and a certificate of this authority.
     pub(crate) fn secure(authority: &Authority) -> Self {
-        Self::with(Some(authority), MESSAGE_BYTES_MAX)
+        Self::with(Some(authority), MESSAGE_BYTES_MAX, None)
     }
 
-    fn with(authority: Option<&Authority>, message_bytes_max: usize) -> Self {
+    fn with(authority: Option<&Authority>, message_bytes_max: usize, proxy: Option<SocketAddr>) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let ports = [(), ()].map(|()| ReservedPort::new());
         let (folder, tls) = (tempfile::tempdir().expect("a folder"), authority.map(Authority::client));
@@ -66,7 +72,8 @@ impl Kafka {
             fs::write(kafka.folder.path().join("broker.pem"), pem).expect("written");
             fs::write(kafka.folder.path().join("ca.pem"), authority.pem()).expect("written");
         }
-        fs::write(kafka.settings(), kafka.properties(message_bytes_max)).expect("settings");
+        let properties = kafka.properties(message_bytes_max, proxy.unwrap_or(kafka.ports[0].address));
+        fs::write(kafka.settings(), properties).expect("settings");
         let mut format = kafka.java("kafka.tools.StorageTool");
         format.args(["format", "-t", "AAAAAAAAAAAAAAAAAAAAAA", "-c"]).arg(kafka.settings());
         let output = format.output().expect("java starts");
@@ -75,8 +82,8 @@ impl Kafka {
     }
 
     /// The address of the broker.
-    pub(crate) fn address(&self) -> String {
-        self.ports[0].address.to_string()
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.ports[0].address
     }
 
     /// Starts it, with what it had.
@@ -134,7 +141,7 @@ impl Kafka {
 
     fn client(&self) -> impl Future<Output = rskafka::client::error::Result<Client>> + use<> {
         let login = SaslConfig::Plain(Credentials::new("gridhook".to_owned(), PASSWORD.to_owned()));
-        let builder = ClientBuilder::new(vec![self.address()]).sasl_config(login);
+        let builder = ClientBuilder::new(vec![self.address().to_string()]).sasl_config(login);
         match &self.tls {
             Some(tls) => builder.tls_config(Arc::clone(tls)).build(),
             None => builder.build(),
@@ -151,7 +158,7 @@ impl Kafka {
         command
     }
 
-    fn properties(&self, message_bytes_max: usize) -> String {
+    fn properties(&self, message_bytes_max: usize, advertised: SocketAddr) -> String {
         let [folder, pem, ca] = ["data", "broker.pem", "ca.pem"].map(|name| self.folder.path().join(name));
         let (protocol, tls) = match &self.tls {
             None => ("SASL_PLAINTEXT", String::new()),
@@ -175,7 +182,7 @@ impl Kafka {
             "process.roles=broker,controller\nnode.id=1\n\
              controller.quorum.voters=1@{controller}\n\
              listeners=CLIENTS://{clients},CONTROLLER://{controller}\n\
-             advertised.listeners=CLIENTS://{clients}\n\
+             advertised.listeners=CLIENTS://{advertised}\n\
              listener.security.protocol.map=CLIENTS:{protocol},CONTROLLER:PLAINTEXT\n\
              controller.listener.names=CONTROLLER\ninter.broker.listener.name=CLIENTS\n\
              sasl.enabled.mechanisms=PLAIN,OAUTHBEARER\nsasl.mechanism.inter.broker.protocol=PLAIN\n\

@@ -9,7 +9,7 @@ use std::{
 
 use lapin::{
     BasicProperties, Channel, Connection, ConnectionProperties,
-    options::{BasicGetOptions, QueueDeclareOptions},
+    options::{BasicGetOptions, QueueBindOptions, QueueDeclareOptions},
     types::FieldTable,
 };
 
@@ -117,6 +117,16 @@ impl RabbitMq {
             files
                 .filter_map(|file| fs::read(file).ok())
                 .any(|file| memchr::memmem::find(&file, name.as_bytes()).is_some())
+        });
+    }
+
+    /// Binds a queue to an exchange.
+    pub(crate) fn bind(&self, queue: &str, exchange: &str, routing_key: &str) {
+        self.runtime.block_on(async {
+            let (_connection, channel) = self.channel().await.expect("a channel");
+            let (queue, exchange, key) = (queue.into(), exchange.into(), routing_key.into());
+            let bound = channel.queue_bind(queue, exchange, key, QueueBindOptions::default(), FieldTable::default());
+            bound.await.expect("a queue is bound");
         });
     }
 

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use super::accept::Acceptor;
+use super::{accept::Acceptor, server::wait_for};
 
 /// How often a cut direction looks whether it is whole again.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -48,6 +48,10 @@ struct Shared {
     cut: Mutex<Cut>,
     replaced: Mutex<Replaced>,
     has_marked: AtomicBool,
+    /// Pieces that wait for the end of a cut.
+    held: AtomicUsize,
+    /// How often all connections were broken.
+    breaks: AtomicUsize,
     stop: AtomicBool,
 }
 
@@ -67,6 +71,8 @@ impl TcpProxy {
             cut: Mutex::new(Cut::Nothing),
             replaced: Mutex::default(),
             has_marked: AtomicBool::new(false),
+            held: AtomicUsize::new(0),
+            breaks: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
         });
         let serving = Arc::clone(&shared);
@@ -96,6 +102,16 @@ impl TcpProxy {
     /// Cuts connections, those that are open and new ones, or lets everything through again.
     pub(crate) fn cut(&self, cut: Cut) {
         *lock(&self.shared.cut) = cut;
+    }
+
+    /// Whether something waits for the end of a cut.
+    pub(crate) fn is_holding(&self) -> bool {
+        self.shared.held.load(Ordering::SeqCst) > 0
+    }
+
+    /// Ends the connections on which something waits for the end of a cut. It is lost.
+    pub(crate) fn break_held(&self) {
+        self.shared.breaks.fetch_add(1, Ordering::SeqCst);
     }
 
     /// What clients send has `by` instead of `this` from now on, where both are in one piece.
@@ -151,8 +167,11 @@ impl Shared {
                 is_marked.store(true, Ordering::SeqCst);
                 self.has_marked.store(true, Ordering::SeqCst);
             }
-            while self.is_cut(direction, is_marked) && !self.stop.load(Ordering::SeqCst) {
-                thread::sleep(PAUSE);
+            if self.is_cut(direction, is_marked) && !self.hold(direction, is_marked) {
+                for stream in [&from, &to] {
+                    stream.shutdown(Shutdown::Both).ok();
+                }
+                return;
             }
             if direction == Direction::ToServer
                 && let Some((this, by)) = *lock(&self.replaced)
@@ -168,6 +187,18 @@ impl Shared {
                 return;
             }
         }
+    }
+
+    /// Waits for the end of a cut. False: the connection is broken.
+    fn hold(&self, direction: Direction, is_marked: &AtomicBool) -> bool {
+        let breaks = self.breaks.load(Ordering::SeqCst);
+        let is_whole = || self.breaks.load(Ordering::SeqCst) == breaks;
+        self.held.fetch_add(1, Ordering::SeqCst);
+        while self.is_cut(direction, is_marked) && !self.stop.load(Ordering::SeqCst) && is_whole() {
+            thread::sleep(PAUSE);
+        }
+        self.held.fetch_sub(1, Ordering::SeqCst);
+        is_whole()
     }
 
     fn is_cut(&self, direction: Direction, is_marked: &AtomicBool) -> bool {
@@ -229,4 +260,9 @@ fn a_cut_holds_one_direction_of_a_connection_and_a_replacement_changes_what_a_cl
     proxy.cut(Cut::Nothing);
     client.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
     assert_eq!(echoed(&mut client, "").as_deref(), Some("a MARK"));
+    proxy.cut(Cut::One(Direction::ToClient));
+    client.write_all(b"lost").expect("written");
+    wait_for("the echo", Duration::from_secs(60), || proxy.is_holding());
+    proxy.break_held();
+    assert_eq!(client.read(&mut bytes).unwrap_or_default(), 0, "the connection has ended");
 }

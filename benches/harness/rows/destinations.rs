@@ -57,7 +57,7 @@ fn kafka(bench: &Bench) -> Option<Row> {
     let mut kafka = Kafka::usual();
     kafka.resume();
     kafka.create("orders", 1);
-    let address = kafka.address();
+    let address = kafka.address().to_string();
     Some(measure(
         bench,
         Service {

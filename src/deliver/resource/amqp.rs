@@ -1,7 +1,7 @@
 //! `Amqp`: an exchange of RabbitMQ or of another broker of AMQP 0-9-1; without an exchange, a queue.
 //!
 //! An event is one persistent message; delivery properties are its headers. A request has succeeded when the broker has
-//! confirmed all its messages. A message that no queue takes is a failure: 404.
+//! confirmed all its messages. A message that no queue takes is a failure that is tried again.
 
 use std::rc::Rc;
 

@@ -3,7 +3,8 @@
 //! An event is one record, in the form of the CloudEvents binding for Kafka. The delivery property `PartitionKey` is the
 //! key of the record and chooses the partition as Kafka's own clients do; the others are its headers. Without a key, the
 //! partitions take turns, a batch for each. A request has succeeded when all replicas in sync have all its records
-//! (`acks=all`). Records of one request can go to several partitions: if one fails, the whole request is repeated.
+//! (`acks=all`). The producer is idempotent: a request whose answer is lost is repeated, and its records are there once. Records
+//! of one request can go to several partitions: if one fails, all events of the request are sent again.
 
 use std::rc::Rc;
 

@@ -34,6 +34,10 @@ const ACCESS_REFUSED: u16 = 403;
 const NOT_FOUND: u16 = 404;
 const PRECONDITION_FAILED: u16 = 406;
 
+/// The status of a message that no queue takes. Not 404, which means a deleted destination and is not tried again: a broker
+/// answers so, too, while the node of a queue restarts and until a consumer declares its queue again.
+const NO_ROUTE_STATUS: u16 = 503;
+
 /// `delivery-mode` of a persistent message.
 const PERSISTENT: u8 = 2;
 
@@ -196,7 +200,7 @@ impl Publisher {
                 Confirmation::Ack(None) => continue,
                 Confirmation::Ack(Some(returned)) => {
                     let text = format!("no queue takes the routing key {}: {}", self.routing_key, returned.reply_text);
-                    Some(result_of(404, text))
+                    Some(result_of(NO_ROUTE_STATUS, text))
                 }
                 Confirmation::Nack(_) => Some(failure(Failure::Full, "the queue refused the message".to_owned())),
                 Confirmation::NotRequested => unreachable!("the channel has confirms"),

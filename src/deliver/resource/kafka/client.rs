@@ -1,44 +1,50 @@
-//! The Kafka client: rskafka, which is pure Rust.
+//! The Kafka producer: idempotent, over the connections of [`cluster`].
 //!
-//! It retries by itself for at most [`RETRIES_MAX`]; then the request fails, and the subscription decides. After a failure
-//! the connections are made anew.
-//!
-//! It does not authenticate again on an open connection (KIP-368), and a broker closes connections whose token has expired.
-//! So new connections are made with each new access token of the server's identity, which is fetched ahead of that time.
+//! - A request is repeated at most for [`RETRIES_MAX`] while it is known that the broker did not take it; then it fails, and
+//!   the subscription decides. After a failure the connections are made anew.
+//! - If the answer is lost, the broker may have the records. The request is then repeated with the same sequence number until
+//!   the time limit of the response, and the broker drops what it has already.
+//! - So a partition has one request at a time. A request that ends without an answer ends the session of the partition: the
+//!   next one has a new producer id.
+//! - The client does not authenticate again on an open connection (KIP-368), and a broker closes connections whose token has
+//!   expired. So new connections are made with each new access token of the server's identity, which is fetched ahead of that
+//!   time.
+
+mod cluster;
+mod wire;
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     collections::BTreeMap,
     rc::Rc,
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use futures_util::future::{LocalBoxFuture, join_all};
-use rskafka::{
-    BackoffConfig,
-    client::{
-        Client, ClientBuilder, Credentials, OauthBearerCredentials, SaslConfig,
-        error::{Error, ProtocolError},
-        partition::{Compression, PartitionClient, UnknownTopicHandling},
-    },
-    record::Record,
-};
+use rskafka::protocol::{error::Error as BrokerError, messages::ProduceResponse};
 use serde_json::Value;
-use tokio::sync::{Mutex, OnceCell};
+use tokio::{
+    sync::Mutex,
+    time::{Instant, sleep, sleep_until},
+};
 
+use self::{
+    cluster::{Cluster, Login, OpenTopic, Problem, new_session},
+    wire::{Produce, RECORD_OVERHEAD, RecordBatch, RecordHeaders, Session},
+};
 use super::ContentMode;
 use crate::{
     deliver::{
         Batch, Sender, Sent,
         convert::delivered_bytes,
         failure::failure,
-        identity::{AccessToken, TokenSource},
+        identity::AccessToken,
         request::RequestError,
         resource::{Opening, ResourceTarget, content_type, result_of, unreached, within},
     },
-    event::{Event, Schema, Timestamp},
+    event::{Schema, Timestamp},
     policy::{
         outcome::{Failure, RequestResult},
         property,
@@ -48,104 +54,139 @@ use crate::{
 /// The delivery property that is the key of a record.
 const PARTITION_KEY: &str = "PartitionKey";
 
-/// How long the client retries by itself.
+/// How long a request is repeated that the broker did not take.
 const RETRIES_MAX: Duration = Duration::from_secs(2);
+
+/// The pause before the first repetition. It doubles …
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// … up to this.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// A producer for the topic.
 pub(super) fn connect(at: &Opening<'_>, topic: &str, mode: ContentMode) -> Result<Rc<dyn Sender>, String> {
-    let service = at.service();
-    let (host, port) = (service.url.host_str().unwrap_or_default(), service.url.port().unwrap_or(9092));
-    let backoff = BackoffConfig {
-        init_backoff: Duration::from_millis(50),
-        max_backoff: Duration::from_millis(500),
-        base: 2.0,
-        deadline: Some(RETRIES_MAX),
-    };
     Ok(Rc::new(Producer {
-        broker: format!("{host}:{port}"),
-        tls: (service.url.scheme() == "kafkas").then(|| at.options.trust.config()),
-        login: login(at)?,
-        backoff,
+        cluster: Rc::new(Cluster::of(at)?),
         topic: topic.to_owned(),
         mode,
         target: at.target.clone(),
         open: Mutex::new(None),
+        partitions: RefCell::default(),
         turn: Cell::new(0),
     }))
 }
 
-/// How the client authenticates.
-enum Login {
-    /// Credentials of the settings; [`None`]: no authentication.
-    Fixed(Option<SaslConfig>),
-    /// With access tokens of the server's identity.
-    Tokens(TokenSource),
-}
-
-fn login(at: &Opening<'_>) -> Result<Login, String> {
-    let service = at.service();
-    let credential = |name| service.credential(name).map(str::to_owned);
-    match (at.tokens()?, credential("token"), credential("username"), credential("password")) {
-        (Some(tokens), None, None, None) => Ok(Login::Tokens(tokens)),
-        (None, Some(token), None, None) => Ok(Login::Fixed(Some(bearer(token)))),
-        (None, None, Some(username), Some(password)) => {
-            Ok(Login::Fixed(Some(SaslConfig::Plain(Credentials::new(username, password)))))
-        }
-        (None, None, None, None) => Ok(Login::Fixed(None)),
-        _ => Err(format!(
-            "delivery.resources.{} needs username and password, or token, or token_audience, or none of them",
-            service.name
-        )),
-    }
-}
-
-/// OAUTHBEARER with this token.
-fn bearer(token: String) -> SaslConfig {
-    let callback = Arc::new(move || -> rskafka_token::Answer {
-        let token = token.clone();
-        Box::pin(async move { Ok(token) })
-    });
-    SaslConfig::Oauthbearer(OauthBearerCredentials { callback, authz_id: None, bearer_kvs: Vec::new() })
-}
-
-mod rskafka_token {
-    use std::{error::Error, pin::Pin};
-
-    /// What rskafka expects of a callback for tokens.
-    pub(super) type Answer = Pin<Box<dyn Future<Output = Result<String, Box<dyn Error + Send + Sync>>> + Send>>;
-}
-
 struct Producer {
-    broker: String,
-    tls: Option<Arc<rustls::ClientConfig>>,
-    login: Login,
-    backoff: BackoffConfig,
+    cluster: Rc<Cluster>,
     topic: String,
     mode: ContentMode,
     target: ResourceTarget,
     open: Mutex<Option<Rc<OpenTopic>>>,
+    /// By their ids. They outlive the connections.
+    partitions: RefCell<BTreeMap<i32, Rc<Mutex<PartitionState>>>>,
     /// Counts the batches without a key.
     turn: Cell<usize>,
 }
 
-/// Connections to the brokers of a topic. Each is made when it is needed.
-struct OpenTopic {
-    client: Client,
-    /// The access token that they were made with.
-    token: Option<Arc<AccessToken>>,
-    partitions: Vec<(i32, OnceCell<PartitionClient>)>,
+/// What a producer knows of a partition.
+#[derive(Default)]
+struct PartitionState {
+    /// [`None`]: a new producer id is needed.
+    session: Option<Session>,
+    /// The broker asked for no requests until then.
+    throttled_until: Option<Instant>,
+}
+
+/// When a request is made, and how long it may take.
+#[derive(Clone, Copy)]
+struct Limit {
+    now: Timestamp,
+    /// The end of the time limit.
+    until: Instant,
+}
+
+/// The pauses between the repetitions of a request.
+struct Pauses(Duration);
+
+impl Pauses {
+    /// Waits until the request is due again. False if that is after `limit`.
+    async fn next_by(&mut self, limit: Instant) -> bool {
+        let pause = self.0;
+        if Instant::now() + pause >= limit {
+            return false;
+        }
+        self.0 = (pause * 2).min(LONGEST_PAUSE);
+        sleep(pause).await;
+        true
+    }
+}
+
+impl Problem {
+    /// Whether the same request may succeed a moment later.
+    fn is_temporary(&self) -> bool {
+        match self {
+            Self::Connection(_) => true,
+            Self::Login(_) | Self::Version(_) | Self::Token(_) => false,
+            Self::Broker(error) => {
+                matches!(
+                    error,
+                    BrokerError::BrokerNotAvailable
+                    | BrokerError::CoordinatorLoadInProgress
+                    | BrokerError::CoordinatorNotAvailable
+                    | BrokerError::FencedLeaderEpoch
+                    | BrokerError::KafkaStorageError
+                    | BrokerError::LeaderNotAvailable
+                    | BrokerError::NetworkException
+                    | BrokerError::NotCoordinator
+                    | BrokerError::NotEnoughReplicas
+                    | BrokerError::NotEnoughReplicasAfterAppend
+                    | BrokerError::NotLeaderOrFollower
+                    | BrokerError::OffsetNotAvailable
+                    | BrokerError::ReplicaNotAvailable
+                    | BrokerError::RequestTimedOut
+                    | BrokerError::UnknownLeaderEpoch
+                    // A broker that starts may not know its topics yet.
+                    | BrokerError::UnknownTopicOrPartition
+                ) || self.ends_session()
+            }
+        }
+    }
+
+    /// Whether the broker does not know the producer id any more, or another sequence number.
+    fn ends_session(&self) -> bool {
+        matches!(
+            self,
+            Self::Broker(
+                BrokerError::InvalidProducerEpoch
+                    | BrokerError::InvalidProducerIdMapping
+                    | BrokerError::OutOfOrderSequenceNumber
+                    | BrokerError::UnknownProducerId
+            )
+        )
+    }
+
+    /// Whether the broker may have the records of a request that was sent.
+    fn is_in_doubt(&self) -> bool {
+        matches!(
+            self,
+            Self::Connection(_)
+                | Self::Broker(
+                    BrokerError::NetworkException
+                        | BrokerError::NotEnoughReplicasAfterAppend
+                        | BrokerError::RequestTimedOut
+                        | BrokerError::UnknownServerError
+                )
+        )
+    }
 }
 
 impl Producer {
     /// The connections, made if there are none, or if there is a new access token.
-    async fn opened(&self, now: Timestamp) -> Result<Rc<OpenTopic>, RequestResult> {
+    async fn opened(&self, now: Timestamp) -> Result<Rc<OpenTopic>, Problem> {
         let mut open = self.open.lock().await;
-        let token = match &self.login {
+        let token = match &self.cluster.login {
             Login::Fixed(_) => None,
-            Login::Tokens(tokens) => {
-                let token = tokens.token(None, now).await;
-                Some(token.map_err(|problem| failure(Failure::GenericError, problem))?.0)
-            }
+            Login::Tokens(tokens) => Some(tokens.token(None, now).await.map_err(Problem::Token)?.0),
         };
         let is_same = |open: &&Rc<OpenTopic>| match (&open.token, &token) {
             (Some(there), Some(token)) => Arc::ptr_eq(there, token),
@@ -154,84 +195,119 @@ impl Producer {
         if let Some(open) = open.as_ref().filter(is_same) {
             return Ok(Rc::clone(open));
         }
-        match self.connect(token.clone()).await {
-            Ok(opened) => {
-                let opened = Rc::new(opened);
-                *open = Some(Rc::clone(&opened));
-                Ok(opened)
+        let opened = match self.cluster.open(&self.topic, token.clone()).await {
+            Ok(opened) => opened,
+            Err(problem) => {
+                self.forget_refused(&problem, token.as_ref(), now).await;
+                return Err(problem);
             }
-            Err(error) => Err(self.failed(&error, token.as_ref(), now).await),
-        }
+        };
+        Ok(Rc::clone(open.insert(Rc::new(opened))))
     }
 
-    /// The result for an error of connections that were made with `token`. A token that the broker refused is discarded.
-    async fn failed(&self, error: &Error, token: Option<&Arc<AccessToken>>, now: Timestamp) -> RequestResult {
-        let result = self.result(error);
-        if let (Login::Tokens(tokens), Some(token), Some(401)) = (&self.login, token, result.status) {
+    /// Forgets the access token that the broker refused.
+    async fn forget_refused(&self, problem: &Problem, token: Option<&Arc<AccessToken>>, now: Timestamp) {
+        if let (Login::Tokens(tokens), Some(token), Some(401)) =
+            (&self.cluster.login, token, self.result(problem).status)
+        {
             tokens.discard(token, now).await;
         }
-        result
     }
 
-    async fn connect(&self, token: Option<Arc<AccessToken>>) -> Result<OpenTopic, Error> {
-        let builder = ClientBuilder::new(vec![self.broker.clone()]).client_id("gridhook");
-        let builder = builder.backoff_config(self.backoff.clone());
-        let builder = match &self.tls {
-            Some(tls) => builder.tls_config(Arc::clone(tls)),
-            None => builder,
-        };
-        let sasl = match (&self.login, &token) {
-            (Login::Fixed(sasl), _) => sasl.clone(),
-            (Login::Tokens(_), token) => token.as_ref().map(|token| bearer(token.expose().to_owned())),
-        };
-        let builder = match sasl {
-            Some(sasl) => builder.sasl_config(sasl),
-            None => builder,
-        };
-        let client = builder.build().await?;
-        let topics = client.list_topics().await?;
-        let found = topics.into_iter().find(|known| known.name == self.topic);
-        let mut partitions: Vec<i32> = found.map(|topic| topic.partitions.into_iter().collect()).unwrap_or_default();
-        partitions.sort_unstable();
-        let partitions = partitions.into_iter().map(|partition| (partition, OnceCell::new())).collect();
-        Ok(OpenTopic { client, token, partitions })
+    /// The connections to a topic with partitions. Tries again for a while.
+    async fn ready(&self, now: Timestamp) -> Result<Rc<OpenTopic>, RequestResult> {
+        let (limit, mut pauses) = (Instant::now() + RETRIES_MAX, Pauses(PAUSE));
+        loop {
+            let problem = match self.opened(now).await {
+                Ok(open) if open.count() > 0 => return Ok(open),
+                Ok(open) => {
+                    self.discard(&open).await;
+                    Problem::Broker(BrokerError::UnknownTopicOrPartition)
+                }
+                Err(problem) => problem,
+            };
+            if !problem.is_temporary() || !pauses.next_by(limit).await {
+                return Err(self.result(&problem));
+            }
+        }
     }
 
-    /// Writes the records. `used` becomes the connections that they go through.
-    async fn produce(
-        &self,
-        records: Vec<Record>,
-        now: Timestamp,
-        used: &mut Option<Rc<OpenTopic>>,
-    ) -> Result<(), RequestResult> {
-        let open = Rc::clone(used.insert(self.opened(now).await?));
-        let count = open.partitions.len();
-        if count == 0 {
-            return Err(result_of(404, format!("the topic {} does not exist", self.topic)));
-        }
-        let turn = self.turn.replace(self.turn.get().wrapping_add(1)) % count;
-        let mut by_partition: BTreeMap<usize, Vec<Record>> = BTreeMap::new();
-        if records.iter().all(|record| record.key.is_none()) {
-            by_partition.insert(turn, records);
-        } else {
-            for record in records {
-                let index = record.key.as_deref().map_or(turn, |key| partition_of(key, count));
-                by_partition.entry(index).or_default().push(record);
-            }
-        }
-        let writes = by_partition.into_iter().map(|(index, records)| {
-            let ((partition, client), open) = (&open.partitions[index], &open);
-            async move {
-                let make = || open.client.partition_client(&self.topic, *partition, UnknownTopicHandling::Error);
-                client.get_or_try_init(make).await?.produce(records, Compression::NoCompression).await
-            }
-        });
+    /// Writes the events, each partition's in one request.
+    async fn produce(&self, batch: Batch, limit: Limit) -> Result<(), RequestResult> {
+        let open = self.ready(limit.now).await?;
+        let batches = self.encode(&batch, open.count());
+        let batches = batches.map_err(|error| failure(Failure::GenericError, error.to_string()))?;
+        // The records have the events now.
+        drop(batch);
+        let writes = batches.into_iter().map(|(index, records)| self.write(open.id(index), records, limit));
         // To the end, although one of them fails: records that arrive after the request was repeated would be out of order.
-        let written: Result<Vec<_>, Error> = join_all(writes).await.into_iter().collect();
-        match written {
-            Ok(_) => Ok(()),
-            Err(error) => Err(self.failed(&error, open.token.as_ref(), now).await),
+        join_all(writes).await.into_iter().collect()
+    }
+
+    /// Writes records to a partition, once even if the answer is lost.
+    async fn write(&self, partition: i32, mut records: RecordBatch, limit: Limit) -> Result<(), RequestResult> {
+        let state = Rc::clone(self.partitions.borrow_mut().entry(partition).or_default());
+        let mut state = state.lock().await;
+        if let Some(until) = state.throttled_until.take() {
+            sleep_until(until).await;
         }
+        // If nobody waits for the answer any more, the session is gone with it.
+        let mut session = state.session.take();
+        let (began, mut pauses, mut is_in_doubt) = (Instant::now(), Pauses(PAUSE), false);
+        loop {
+            let problem = match self.attempt(partition, &mut records, &mut session, limit.now, &mut is_in_doubt).await {
+                Ok(throttle) => {
+                    state.session = session.map(|session| session.behind(records.count()));
+                    state.throttled_until = throttle.map(|throttle| Instant::now() + throttle);
+                    return Ok(());
+                }
+                Err(problem) => problem,
+            };
+            if problem.ends_session() {
+                session = None;
+            }
+            let is_repeatable = is_in_doubt && session.is_some_and(Session::is_idempotent);
+            let end = if is_repeatable { limit.until } else { limit.until.min(began + RETRIES_MAX) };
+            if !problem.is_temporary() || !pauses.next_by(end).await {
+                state.session = session.filter(|_| !is_in_doubt);
+                return Err(self.result(&problem));
+            }
+        }
+    }
+
+    /// Sends a request once. Returns how long the broker wants no other. `is_in_doubt` becomes true if the broker may have
+    /// the records although the request has failed.
+    async fn attempt(
+        &self,
+        partition: i32,
+        records: &mut RecordBatch,
+        session: &mut Option<Session>,
+        now: Timestamp,
+        is_in_doubt: &mut bool,
+    ) -> Result<Option<Duration>, Problem> {
+        let open = self.opened(now).await?;
+        let sent = async {
+            let link = open.leader(partition).await?;
+            let session = match *session {
+                Some(session) => session,
+                None => *session.insert(new_session(link).await?),
+            };
+            let request = Produce { topic: &self.topic, partition, batch: records.sealed(session) };
+            let answer = link.request(request).await.map_err(Problem::from).and_then(answer);
+            *is_in_doubt |= answer.as_ref().is_err_and(Problem::is_in_doubt);
+            answer
+        };
+        let sent = sent.await;
+        match &sent {
+            Ok(_) => {}
+            // The connection is as good as before.
+            Err(Problem::Broker(BrokerError::MessageTooLarge | BrokerError::RecordListTooLarge)) => {}
+            Err(problem) => {
+                self.discard(&open).await;
+                self.forget_refused(problem, open.token.as_ref(), now).await;
+            }
+        }
+        sent
     }
 
     /// Ends the use of these connections: the next request makes others, to the partitions as they are then.
@@ -243,16 +319,29 @@ impl Producer {
         }
     }
 
-    fn records(&self, batch: &Batch) -> Result<Vec<Record>, RequestError> {
-        let is_binary = self.mode == ContentMode::Binary && self.target.schema == Schema::CloudEvents;
+    /// The records of the events, by the index of their partition among `count`.
+    fn encode(&self, batch: &Batch, count: usize) -> Result<BTreeMap<usize, RecordBatch>, RequestError> {
+        let schema = self.target.schema;
+        let is_binary = self.mode == ContentMode::Binary && schema == Schema::CloudEvents;
+        let turn = self.turn.replace(self.turn.get().wrapping_add(1)) % count;
         let of_batch = batch.headers.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec()));
         let mut common: BTreeMap<String, Vec<u8>> = of_batch.collect();
         if !is_binary {
-            common.insert("content-type".to_owned(), content_type(self.target.schema).into());
+            common.insert("content-type".to_owned(), content_type(schema).into());
         }
-        let timestamp = (SystemTime::UNIX_EPOCH + batch.now.since(Timestamp(0))).into();
-        let record = |event: &Event| {
-            let wire = delivered_bytes(event, self.target.schema)?;
+        let timestamp = batch.now.0 / 1_000;
+        if !is_binary && self.target.properties.is_empty() {
+            let headers: RecordHeaders = common.iter().collect();
+            let bytes = batch.events.iter().map(|event| event.wire_len() + headers.len() + RECORD_OVERHEAD).sum();
+            let mut records = RecordBatch::new(timestamp, bytes);
+            for event in &batch.events {
+                records.push(None, Some(&delivered_bytes(event, schema)?), &headers);
+            }
+            return Ok([(turn, records)].into());
+        }
+        let mut batches: BTreeMap<usize, RecordBatch> = BTreeMap::new();
+        for event in &batch.events {
+            let wire = delivered_bytes(event, schema)?;
             let (mut headers, mut key) = (common.clone(), None);
             for (name, value) in property::headers(&self.target.properties, Some(event)) {
                 if name.eq_ignore_ascii_case(PARTITION_KEY) {
@@ -261,57 +350,66 @@ impl Producer {
                     headers.insert(name, value.into_bytes());
                 }
             }
-            let value = if is_binary { binary(&wire, &mut headers) } else { Some(wire.into_owned()) };
-            Ok(Record { key, value, headers, timestamp })
-        };
-        batch.events.iter().map(record).collect()
+            let data = is_binary.then(|| binary(&wire, &mut headers));
+            let value = data.as_ref().map_or(Some(&*wire), Option::as_deref);
+            let index = key.as_deref().map_or(turn, |key| partition_of(key, count));
+            let records = batches.entry(index).or_insert_with(|| RecordBatch::new(timestamp, 0));
+            records.push(key.as_deref(), value, &headers.iter().collect());
+        }
+        Ok(batches)
     }
 
-    /// The result for an error of the client, with the HTTP status that means the same.
-    fn result(&self, error: &Error) -> RequestResult {
-        let text = format!("{}: {error}", self.broker);
-        match error {
-            Error::ServerError { protocol_error, .. } => match protocol_error {
-                ProtocolError::MessageTooLarge | ProtocolError::RecordListTooLarge => result_of(413, text),
-                ProtocolError::UnknownTopicOrPartition => result_of(404, text),
-                ProtocolError::InvalidTopicException | ProtocolError::CorruptMessage => result_of(400, text),
-                ProtocolError::TopicAuthorizationFailed | ProtocolError::ClusterAuthorizationFailed => {
-                    result_of(403, text)
-                }
-                ProtocolError::SaslAuthenticationFailed | ProtocolError::IllegalSaslState => result_of(401, text),
-                _ => result_of(503, text),
-            },
-            Error::Timeout => failure(Failure::TimedOut, text),
-            Error::Connection(_) | Error::Request(_) | Error::RetryFailed(_) => {
-                if text.to_ascii_lowercase().contains("sasl") {
-                    return result_of(401, text);
-                }
-                unreached(Failure::SocketError, text)
+    /// The result for a problem, with the HTTP status that means the same.
+    fn result(&self, problem: &Problem) -> RequestResult {
+        let at = self.cluster.address();
+        match problem {
+            Problem::Connection(text) => unreached(Failure::SocketError, format!("{at}: {text}")),
+            Problem::Login(text) => result_of(401, format!("{at}: {text}")),
+            Problem::Version(text) | Problem::Token(text) => failure(Failure::GenericError, format!("{at}: {text}")),
+            Problem::Broker(BrokerError::UnknownTopicOrPartition) => {
+                result_of(404, format!("{at}: the topic {} does not exist", self.topic))
             }
-            _ => failure(Failure::GenericError, text),
+            Problem::Broker(error) => {
+                let status = match error {
+                    BrokerError::MessageTooLarge | BrokerError::RecordListTooLarge => 413,
+                    BrokerError::InvalidTopicException | BrokerError::CorruptMessage => 400,
+                    BrokerError::TopicAuthorizationFailed | BrokerError::ClusterAuthorizationFailed => 403,
+                    BrokerError::SaslAuthenticationFailed | BrokerError::IllegalSaslState => 401,
+                    _ => 503,
+                };
+                result_of(status, format!("{at}: {error:?}"))
+            }
         }
+    }
+}
+
+/// The result of the partition in a response, and how long the broker wants no other request.
+fn answer(response: ProduceResponse) -> Result<Option<Duration>, Problem> {
+    let throttle = response.throttle_time_ms.and_then(|throttle| u64::try_from(throttle.0).ok());
+    let throttle = throttle.filter(|millis| *millis > 0).map(Duration::from_millis);
+    let partition = response.responses.into_iter().flat_map(|topic| topic.partition_responses).next();
+    let Some(partition) = partition else { return Err(Problem::Connection("the response is empty".to_owned())) };
+    match partition.error {
+        // The broker has had the records since an earlier request.
+        None | Some(BrokerError::DuplicateSequenceNumber) => Ok(throttle),
+        Some(error) => Err(Problem::Broker(error)),
     }
 }
 
 impl Sender for Producer {
     fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
-        let (records, wait, now) = (self.records(&batch), batch.wait, batch.now);
-        drop(batch);
         Box::pin(async move {
-            let mut used = None;
-            let produce = async |records| self.produce(records, now, &mut used).await;
-            let result = within(wait, &self.broker, records, produce).await;
-            if let Some(used) = used.filter(|_| result.status != Some(200) && result.status != Some(413)) {
-                self.discard(&used).await;
-            }
-            (result, None)
+            let (wait, now) = (batch.wait, batch.now);
+            let limit = Limit { now, until: Instant::now() + wait };
+            let produce = async |batch| self.produce(batch, limit).await;
+            (within(wait, &self.cluster.address(), Ok(batch), produce).await, None)
         })
     }
 
     fn reach(&self, now: Timestamp) -> LocalBoxFuture<'_, Result<(), String>> {
         Box::pin(async move {
-            let open = self.opened(now).await.map_err(|result| result.detail)?;
-            if open.partitions.is_empty() {
+            let open = self.opened(now).await.map_err(|problem| self.result(&problem).detail)?;
+            if open.count() == 0 {
                 self.discard(&open).await;
                 return Err(format!("the topic {} does not exist", self.topic));
             }

@@ -149,7 +149,8 @@ impl Publisher {
     fn result(&self, error: &PublishError) -> RequestResult {
         let text = format!("{}: {error}", self.link.address);
         match error.kind() {
-            PublishErrorKind::StreamNotFound => result_of(404, no_stream(&self.subject)),
+            // NATS' own status. Not 404, which is not tried again: a stream takes nothing while it elects its leader.
+            PublishErrorKind::StreamNotFound => result_of(503, no_stream(&self.subject)),
             PublishErrorKind::MaxPayloadExceeded => result_of(413, text),
             PublishErrorKind::TimedOut => failure(Failure::TimedOut, text),
             PublishErrorKind::BrokenPipe => failure(Failure::SocketError, text),

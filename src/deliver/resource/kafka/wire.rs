@@ -1,0 +1,279 @@
+//! What an idempotent producer (KIP-98) needs of the Kafka protocol and rskafka does not have: the request for a producer id,
+//! and records with a producer id and a sequence number. Records are encoded straight from the bytes of the events.
+
+use std::io::Cursor;
+
+use rskafka::protocol::{
+    api_key::ApiKey,
+    api_version::{ApiVersion, ApiVersionRange},
+    error::Error as BrokerError,
+    messages::{
+        ProduceResponse, ReadVersionedError, ReadVersionedType, RequestBody, WriteVersionedError, WriteVersionedType,
+    },
+    primitives::{Int16, Int32, Int64},
+    traits::ReadType,
+};
+
+/// `acks` of a request that is answered when all replicas in sync have its records.
+const ALL_REPLICAS: i16 = -1;
+
+/// How long the leader waits for the other replicas, in milliseconds.
+const REPLICAS_TIMEOUT: i32 = 30_000;
+
+/// A string that is absent: no transaction.
+const NULL_STRING: i16 = -1;
+
+/// The producer id of a producer that is not idempotent, and its sequence number.
+const NO_PRODUCER: (ProducerId, i32) = (ProducerId { id: -1, epoch: -1 }, -1);
+
+const fn version(number: i16) -> ApiVersion {
+    ApiVersion(Int16(number))
+}
+
+/// What the cluster assigns to a producer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ProducerId {
+    pub(super) id: i64,
+    pub(super) epoch: i16,
+}
+
+/// The position of a producer in a partition. The broker takes each sequence number once, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Session {
+    producer: ProducerId,
+    /// The sequence number of the next record.
+    sequence: i32,
+}
+
+impl Session {
+    /// That of a producer with a new id.
+    pub(super) fn new(producer: ProducerId) -> Self {
+        Self { producer, sequence: 0 }
+    }
+
+    /// That of a producer without an id: the broker takes whatever it gets, also what it has already.
+    pub(super) fn without_id() -> Self {
+        let (producer, sequence) = NO_PRODUCER;
+        Self { producer, sequence }
+    }
+
+    /// Whether the broker drops what it has already.
+    pub(super) fn is_idempotent(self) -> bool {
+        self.producer != NO_PRODUCER.0
+    }
+
+    /// The position behind `count` more records.
+    pub(super) fn behind(self, count: i32) -> Self {
+        if !self.is_idempotent() {
+            return self;
+        }
+        // After the largest number comes 0.
+        Self { sequence: self.sequence.wrapping_add(count) & i32::MAX, ..self }
+    }
+}
+
+/// Asks for a producer id.
+pub(super) struct InitProducerId;
+
+impl WriteVersionedType<Vec<u8>> for InitProducerId {
+    fn write_versioned(&self, out: &mut Vec<u8>, _: ApiVersion) -> Result<(), WriteVersionedError> {
+        out.extend(NULL_STRING.to_be_bytes());
+        // The time limit of a transaction. There is none.
+        out.extend(i32::MAX.to_be_bytes());
+        Ok(())
+    }
+}
+
+impl RequestBody for InitProducerId {
+    type ResponseBody = InitProducerIdResponse;
+
+    const API_KEY: ApiKey = ApiKey::InitProducerId;
+    const API_VERSION_RANGE: ApiVersionRange = ApiVersionRange::new(version(0), version(1));
+    const FIRST_TAGGED_FIELD_IN_REQUEST_VERSION: ApiVersion = version(2);
+}
+
+/// A producer id, or why there is none.
+pub(super) struct InitProducerIdResponse(pub(super) Result<ProducerId, BrokerError>);
+
+impl ReadVersionedType<Cursor<Vec<u8>>> for InitProducerIdResponse {
+    fn read_versioned(reader: &mut Cursor<Vec<u8>>, _: ApiVersion) -> Result<Self, ReadVersionedError> {
+        let _throttle = Int32::read(reader)?;
+        let error = BrokerError::new(Int16::read(reader)?.0);
+        let producer = ProducerId { id: Int64::read(reader)?.0, epoch: Int16::read(reader)?.0 };
+        Ok(Self(error.map_or(Ok(producer), Err)))
+    }
+}
+
+/// Adds records to a partition.
+pub(super) struct Produce<'a> {
+    pub(super) topic: &'a str,
+    pub(super) partition: i32,
+    /// The encoded records.
+    pub(super) batch: &'a [u8],
+}
+
+impl WriteVersionedType<Vec<u8>> for Produce<'_> {
+    fn write_versioned(&self, out: &mut Vec<u8>, _: ApiVersion) -> Result<(), WriteVersionedError> {
+        const ONE: i32 = 1;
+        out.reserve_exact(32 + self.topic.len() + self.batch.len());
+        out.extend(NULL_STRING.to_be_bytes());
+        out.extend(ALL_REPLICAS.to_be_bytes());
+        out.extend(REPLICAS_TIMEOUT.to_be_bytes());
+        out.extend(ONE.to_be_bytes());
+        out.extend((self.topic.len() as i16).to_be_bytes());
+        out.extend(self.topic.as_bytes());
+        out.extend(ONE.to_be_bytes());
+        out.extend(self.partition.to_be_bytes());
+        out.extend((self.batch.len() as i32).to_be_bytes());
+        out.extend(self.batch);
+        Ok(())
+    }
+}
+
+impl RequestBody for Produce<'_> {
+    type ResponseBody = ProduceResponse;
+
+    const API_KEY: ApiKey = ApiKey::Produce;
+    // The first version with these records, and the last one whose response rskafka reads.
+    const API_VERSION_RANGE: ApiVersionRange = ApiVersionRange::new(version(3), version(7));
+    const FIRST_TAGGED_FIELD_IN_REQUEST_VERSION: ApiVersion = version(9);
+}
+
+/// Headers of records, encoded.
+#[derive(Default)]
+pub(super) struct RecordHeaders {
+    bytes: Vec<u8>,
+    count: i64,
+}
+
+impl RecordHeaders {
+    /// How many bytes they have.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn push(&mut self, name: &str, value: &[u8]) {
+        self.count += 1;
+        for part in [name.as_bytes(), value] {
+            put_varint(&mut self.bytes, part.len() as i64);
+            self.bytes.extend(part);
+        }
+    }
+}
+
+impl<N: AsRef<str>, V: AsRef<[u8]>> FromIterator<(N, V)> for RecordHeaders {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> Self {
+        let mut headers = Self::default();
+        pairs.into_iter().for_each(|(name, value)| headers.push(name.as_ref(), value.as_ref()));
+        headers
+    }
+}
+
+/// Offsets of the fields of a record batch.
+mod at {
+    pub(super) const LENGTH: usize = 8;
+    pub(super) const LEADER_EPOCH: usize = 12;
+    pub(super) const MAGIC: usize = 16;
+    pub(super) const CRC: usize = 17;
+    pub(super) const ATTRIBUTES: usize = 21;
+    pub(super) const LAST_OFFSET: usize = 23;
+    pub(super) const FIRST_TIMESTAMP: usize = 27;
+    pub(super) const MAX_TIMESTAMP: usize = 35;
+    pub(super) const PRODUCER_ID: usize = 43;
+    pub(super) const PRODUCER_EPOCH: usize = 51;
+    pub(super) const SEQUENCE: usize = 53;
+    pub(super) const COUNT: usize = 57;
+    pub(super) const RECORDS: usize = 61;
+}
+
+/// The version of the format of records.
+const MAGIC: u8 = 2;
+
+/// The attributes, timestamp and lengths of a record have no more bytes than this.
+pub(super) const RECORD_OVERHEAD: usize = 32;
+
+/// Records of a partition, uncompressed, encoded as the broker stores them.
+pub(super) struct RecordBatch {
+    bytes: Vec<u8>,
+    count: i32,
+}
+
+impl RecordBatch {
+    /// No records. All get this timestamp, in milliseconds since 1970. `capacity` is how many bytes they have.
+    pub(super) fn new(timestamp: u64, capacity: usize) -> Self {
+        let mut bytes = Vec::with_capacity(at::RECORDS + capacity);
+        bytes.resize(at::RECORDS, 0);
+        let mut batch = Self { bytes, count: 0 };
+        batch.put(at::LEADER_EPOCH, (-1_i32).to_be_bytes());
+        batch.put(at::MAGIC, [MAGIC]);
+        for field in [at::FIRST_TIMESTAMP, at::MAX_TIMESTAMP] {
+            batch.put(field, timestamp.to_be_bytes());
+        }
+        batch
+    }
+
+    /// How many records it has.
+    pub(super) fn count(&self) -> i32 {
+        self.count
+    }
+
+    /// Adds a record.
+    pub(super) fn push(&mut self, key: Option<&[u8]>, value: Option<&[u8]>, headers: &RecordHeaders) {
+        let offset = i64::from(self.count);
+        let sized =
+            |part: Option<&[u8]>| part.map_or(varint_len(-1), |part| varint_len(part.len() as i64) + part.len());
+        // One byte of attributes, and one for the difference of its timestamp: 0.
+        let length =
+            2 + varint_len(offset) + sized(key) + sized(value) + varint_len(headers.count) + headers.bytes.len();
+        let out = &mut self.bytes;
+        put_varint(out, length as i64);
+        out.extend([0, 0]);
+        put_varint(out, offset);
+        for part in [key, value] {
+            put_varint(out, part.map_or(-1, |part| part.len() as i64));
+            out.extend(part.unwrap_or_default());
+        }
+        put_varint(out, headers.count);
+        out.extend(&headers.bytes);
+        self.count += 1;
+    }
+
+    /// The bytes of the batch at this position of a producer.
+    pub(super) fn sealed(&mut self, session: Session) -> &[u8] {
+        let Session { producer, sequence } = session;
+        self.put(at::LENGTH, ((self.bytes.len() - at::LEADER_EPOCH) as i32).to_be_bytes());
+        self.put(at::LAST_OFFSET, (self.count - 1).to_be_bytes());
+        self.put(at::PRODUCER_ID, producer.id.to_be_bytes());
+        self.put(at::PRODUCER_EPOCH, producer.epoch.to_be_bytes());
+        self.put(at::SEQUENCE, sequence.to_be_bytes());
+        self.put(at::COUNT, self.count.to_be_bytes());
+        let crc = crc32c::crc32c(&self.bytes[at::ATTRIBUTES..]);
+        self.put(at::CRC, crc.to_be_bytes());
+        &self.bytes
+    }
+
+    fn put<const N: usize>(&mut self, offset: usize, field: [u8; N]) {
+        self.bytes[offset..offset + N].copy_from_slice(&field);
+    }
+}
+
+/// The bits of a number with those of small negative ones low: 0, -1, 1, -2, 2 …
+fn zigzag(number: i64) -> u64 {
+    ((number << 1) ^ (number >> 63)) as u64
+}
+
+/// How many bytes [`put_varint`] appends.
+fn varint_len(number: i64) -> usize {
+    let bits = 64 - (zigzag(number) | 1).leading_zeros() as usize;
+    bits.div_ceil(7)
+}
+
+/// Appends a number, seven bits a byte, the lowest first.
+fn put_varint(out: &mut Vec<u8>, number: i64) {
+    let mut left = zigzag(number);
+    while left > 0x7f {
+        out.push(left as u8 | 0x80);
+        left >>= 7;
+    }
+    out.push(left as u8);
+}
