@@ -5,6 +5,7 @@ mod attacks;
 mod connections;
 mod failures;
 mod handshake;
+mod http2;
 mod late;
 mod lease;
 mod request;

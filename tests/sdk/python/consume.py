@@ -3,10 +3,10 @@
 from azure.core.credentials import AzureKeyCredential
 from azure.core.exceptions import HttpResponseError
 from azure.core.messaging import CloudEvent
-from azure.eventgrid import EventGridConsumerClient, EventGridPublisherClient
+from azure.eventgrid import EventGridConsumerClient, EventGridEvent, EventGridPublisherClient
 from azure.mgmt.eventgrid import models
 
-from support import GROUP, PLAIN, URL, Token, management, wait_for
+from support import GROUP, PLAIN, URL, Token, management, topic, wait_for
 
 NAMESPACE = "py-consumed"
 
@@ -65,11 +65,31 @@ def scenario(endpoint, credential, options):
     consumer.acknowledge(lock_tokens=[last.broker_properties.lock_token], **options)
 
 
+def forwarded(client, endpoint, key):
+    """A topic whose event subscription delivers to the topic of the namespace."""
+    source, source_key = topic(client, "py-forwarding")
+    heat = client.namespace_topics.get(GROUP, NAMESPACE, "heat", **PLAIN)
+    destination = models.NamespaceTopicEventSubscriptionDestination(resource_id=heat.id)
+    subscription = models.EventSubscription(destination=destination, event_delivery_schema="CloudEventSchemaV1_0")
+    operations = client.topic_event_subscriptions
+    made = operations.begin_create_or_update(GROUP, "py-forwarding", "forward", subscription, **PLAIN).result()
+    assert made.destination.resource_id == heat.id, made.destination
+    event = EventGridEvent(subject="/oven", event_type="Heat.Measured", data={"degrees": 81.5}, data_version="1")
+    EventGridPublisherClient(source, AzureKeyCredential(source_key)).send(event)
+    consumer = EventGridConsumerClient(
+        endpoint, AzureKeyCredential(key), namespace_topic="heat", subscription="work"
+    )
+    [one] = receive(consumer, 1)
+    assert (one.event.id, one.event.type, one.event.data) == (event.id, "Heat.Measured", {"degrees": 81.5}), one
+    consumer.acknowledge(lock_tokens=[one.broker_properties.lock_token])
+
+
 def main():
     client = management()
     endpoint, key = setup(client)
     scenario(endpoint, AzureKeyCredential(key), {})
     scenario(endpoint, Token(), PLAIN)
+    forwarded(client, endpoint, key)
     nobody = EventGridConsumerClient(
         endpoint, AzureKeyCredential(key), namespace_topic="heat", subscription="nobody"
     )
