@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{LONG, Service, conform, start_server};
-use crate::support::{
-    load,
-    nats::{MESSAGE_BYTES_MAX, Nats, PASSWORD, has_nats},
-    server::{SubscriptionSpec, wait_for},
+use super::{LONG, Service, conform, outcomes, start_server};
+use crate::{
+    server::end_waits,
+    support::{
+        load,
+        nats::{MESSAGE_BYTES_MAX, Nats, PASSWORD, has_nats},
+        server::{Server, SubscriptionSpec, wait_for},
+    },
 };
 
 struct Streams {
@@ -101,4 +104,28 @@ fn properties_become_headers_of_nats_messages_and_each_subscription_has_its_ids(
         assert!(header("Nats-Msg-Id").is_some_and(|id| id.starts_with("msg_")), "{headers:?}");
         assert_eq!(serde_json::from_slice::<Value>(&body).expect("JSON")["specversion"], "1.0");
     }
+}
+
+#[test]
+fn an_event_whose_subject_no_stream_takes_is_sent_again_until_one_does() {
+    if !has_nats() {
+        return;
+    }
+    let mut streams = Streams::new();
+    streams.resume();
+    let server = Server::start(&[
+        ("DELIVERY__VALIDATE", "false"),
+        ("DELIVERY__RESOURCES__SERVICE__URL", &streams.nats.url()),
+        ("DELIVERY__RESOURCES__SERVICE__USERNAME", "gridhook"),
+        ("DELIVERY__RESOURCES__SERVICE__PASSWORD", PASSWORD),
+    ]);
+    let key = server.topic("orders", "EventGridSchema");
+    let destination = json!({"destination": {"endpointType": "Nats", "properties": streams.properties("late")}});
+    server.subscribe("orders", "queue", &SubscriptionSpec::of("").also(&json!({}), &destination));
+    server.publish("orders", &key, &load::body(&["1".to_owned()], "/a"));
+    wait_for("the attempt", LONG, || outcomes(&server, "queue").contains("503 Busy"));
+    streams.create("late");
+    end_waits(&server, "orders", "queue");
+    wait_for("the message", LONG, || !streams.nats.messages("late", 0).0.is_empty());
+    assert_eq!(server.counter("orders", "queue", "dropped"), 0);
 }
