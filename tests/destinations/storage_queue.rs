@@ -1,12 +1,19 @@
 //! Queues of a storage account: Azurite's queue service, which is Microsoft's own.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
-use super::{Service, conform};
-use crate::support::azurite::{ACCOUNT, Azurite, KEY, ask, create_queue};
+use super::{LONG, Service, conform};
+use crate::support::{
+    azurite::{ACCOUNT, Azurite, KEY, ask, create_queue, sas_to_add},
+    load,
+    server::{Server, SubscriptionSpec, wait_for},
+};
+
+/// How long a message lives.
+const SECONDS: u64 = 120;
 
 /// Azurite's queues, with the account's key.
 struct Queues {
@@ -85,4 +92,32 @@ impl Service for Queues {
 #[test]
 fn a_storage_queue_keeps_what_every_destination_promises() {
     conform(Queues::new());
+}
+
+#[test]
+fn a_shared_access_signature_adds_messages_that_live_as_long_as_the_subscription_says() {
+    let mut queues = Queues::new();
+    queues.resume();
+    queues.create("orders");
+    let token = sas_to_add("orders", "2099-01-01T00:00:00Z");
+    let server = Server::start(&[
+        ("DELIVERY__RESOURCES__SERVICE__URL", &format!("http://{}/{ACCOUNT}", queues.azurite.at())),
+        ("DELIVERY__RESOURCES__SERVICE__SAS_TOKEN", &token),
+    ]);
+    let key = server.topic("orders", "EventGridSchema");
+    let properties =
+        json!({"resourceId": "service", "queueName": "orders", "queueMessageTimeToLiveInSeconds": SECONDS});
+    let destination = json!({"destination": {"endpointType": "StorageQueue", "properties": properties}});
+    server.subscribe("orders", "queue", &SubscriptionSpec::of("").also(&json!({}), &destination));
+    server.publish("orders", &key, &load::body(&["1".to_owned()], "/a"));
+    wait_for("the delivery", LONG, || server.counter("orders", "queue", "delivered") == 1);
+    let shown = ask(queues.azurite.at(), "GET", "orders/messages", &[("peekonly", "true")]).text();
+    let time = |name: &str| {
+        let (_, rest) = shown.split_once(&format!("<{name}>")).unwrap_or_else(|| panic!("no {name} in {shown}"));
+        httpdate::parse_http_date(rest.split('<').next().unwrap_or_default()).expect("a date")
+    };
+    let lives = time("ExpirationTime").duration_since(time("InsertionTime")).expect("later");
+    assert_eq!(lives, Duration::from_secs(SECONDS));
+    let signature = token.rsplit('=').next().expect("a signature");
+    assert!(!server.logs().contains(signature) && !server.say(&["config", "show"]).1.contains(signature));
 }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
+use url::form_urlencoded;
 
 use super::{
     http::{Answer, Client},
@@ -120,10 +121,22 @@ pub(crate) fn sign_post(path: &str, length: usize) -> Vec<(&'static str, String)
     vec![("date", date), ("x-ms-version", VERSION.to_owned()), ("authorization", authorization(&text))]
 }
 
+/// A shared access signature that adds messages to a queue until this time, such as `2030-01-01T00:00:00Z`.
+pub(crate) fn sas_to_add(queue: &str, until: &str) -> String {
+    let signature = signature(&format!("a\n\n{until}\n/queue/{ACCOUNT}/{queue}\n\n\n\n{VERSION}"));
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.extend_pairs([("sv", VERSION), ("se", until), ("sp", "a"), ("sig", &signature)]).finish()
+}
+
 /// The value of `authorization` for a text to sign.
 fn authorization(text: &str) -> String {
+    format!("SharedKey {ACCOUNT}:{}", signature(text))
+}
+
+/// The signature of a text with the account's key.
+fn signature(text: &str) -> String {
     let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &BASE64_STANDARD.decode(KEY).expect("a key"));
-    format!("SharedKey {ACCOUNT}:{}", BASE64_STANDARD.encode(ring::hmac::sign(&key, text.as_bytes())))
+    BASE64_STANDARD.encode(ring::hmac::sign(&key, text.as_bytes()))
 }
 
 /// Sends a request without a body, signed with the account's key, to the service at `at`.
