@@ -8,23 +8,18 @@
 //!
 //! Behind an egress [`proxy`](super::proxy) the same addresses are called one after the other, by the proxy.
 //!
-//! TLS is started here and not by awc, so that [`socket`](super::socket) sees plain text, and so that each connection
-//! presents the current client certificate.
+//! TLS is started here, so that [`socket`](super::socket) sees plain text, and each connection presents the current client
+//! certificate.
 
 use std::{
-    cell::RefCell,
     io,
     net::{IpAddr, SocketAddr},
-    rc::{Rc, Weak},
     sync::Arc,
-    task::{Context, Poll},
     time::Duration,
 };
 
-use actix_service::Service;
-use actix_tls::connect::{ConnectError, ConnectInfo, Connection};
-use awc::http::Uri;
-use futures_util::{StreamExt as _, future::LocalBoxFuture, stream::FuturesUnordered};
+use awc::error::ConnectError;
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use rustls::pki_types::ServerName;
 use tokio::{net::TcpStream, time::sleep};
 use tokio_rustls::TlsConnector;
@@ -33,7 +28,7 @@ use super::{
     address::AddressRules,
     proxy::EgressProxy,
     resolver::NameResolver,
-    socket::{ATTEMPT, ControlledSocket, RequestPhase, SocketControl},
+    socket::{ATTEMPT, ControlledSocket, RequestPhase},
     sockets::Sockets,
     trust::TlsTrust,
     webhook::ClientOptions,
@@ -42,74 +37,21 @@ use super::{
 /// Maximum addresses of a name that are called. Each pending call holds a socket.
 pub const ADDRESSES_MAX: usize = 16;
 
-/// Opens connections for awc.
+/// Opens connections.
 #[derive(Clone)]
 pub(super) struct Connector {
-    shared: Rc<ConnectorShared>,
-    secure: bool,
-}
-
-struct ConnectorShared {
     rules: AddressRules,
     names: Arc<dyn NameResolver>,
     proxy: Option<EgressProxy>,
     attempt_delay: Duration,
     trust: TlsTrust,
     sockets: Sockets,
-    controls: RefCell<Vec<Weak<SocketControl>>>,
-}
-
-/// The result of a sweep.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ConnectionCounts {
-    /// Connections in use by a request.
-    pub busy: usize,
-    /// Idle connections.
-    pub idle: usize,
-    /// Closed connections that awc's pool still refers to.
-    pub shells: usize,
 }
 
 impl Connector {
     pub(super) fn new(options: &ClientOptions) -> Self {
         let ClientOptions { rules, names, proxy, attempt_delay, trust, sockets, .. } = options.clone();
-        Self {
-            shared: Rc::new(ConnectorShared {
-                rules,
-                names,
-                proxy,
-                attempt_delay,
-                trust,
-                sockets,
-                controls: RefCell::default(),
-            }),
-            secure: false,
-        }
-    }
-
-    /// The same connector with TLS.
-    pub(super) fn secure(&self) -> Self {
-        Self { secure: true, ..self.clone() }
-    }
-
-    /// Closes connections that have been idle for `keep_alive`, and counts all.
-    pub(super) fn sweep(&self, keep_alive: Duration) -> ConnectionCounts {
-        let mut found = ConnectionCounts::default();
-        self.shared.controls.borrow_mut().retain(|control| {
-            let Some(control) = control.upgrade() else { return false };
-            if control.idle_for().is_some_and(|idle| idle >= keep_alive) {
-                control.close();
-            }
-            if control.is_closed() {
-                found.shells += 1;
-            } else if control.idle_for().is_some() {
-                found.idle += 1;
-            } else {
-                found.busy += 1;
-            }
-            true
-        });
-        found
+        Self { rules, names, proxy, attempt_delay, trust, sockets }
     }
 
     /// Connects and closes at once, to check that `host` can be reached at `port`.
@@ -117,29 +59,25 @@ impl Connector {
         self.connect(host, port).await.map(drop)
     }
 
-    async fn dial(&self, host: &str, port: u16) -> Result<ControlledSocket, ConnectError> {
+    /// Opens a connection, with TLS if it is `secure`.
+    pub(super) async fn dial(&self, host: &str, port: u16, secure: bool) -> Result<ControlledSocket, ConnectError> {
         let (stream, address) = self.connect(host, port).await?;
         // Without it a request of two writes waits for an acknowledgement. Failing to set it is harmless.
         stream.set_nodelay(true).ok();
         set_phase(RequestPhase::Connected(address));
-        let sockets = self.shared.sockets.clone();
-        let socket = if self.secure {
-            let config = self.shared.trust.config();
-            let name = ServerName::try_from(bare(host).trim_end_matches('.').to_owned()).map_err(other)?;
-            ControlledSocket::new(
-                TlsConnector::from(config).connect(name, stream).await.map_err(ConnectError::Io)?,
-                sockets,
-            )
-        } else {
-            ControlledSocket::new(stream, sockets)
-        };
-        self.shared.controls.borrow_mut().push(Rc::downgrade(socket.control()));
-        Ok(socket)
+        let sockets = self.sockets.clone();
+        if !secure {
+            return Ok(ControlledSocket::new(stream, sockets));
+        }
+        let config = self.trust.config();
+        let name = ServerName::try_from(bare(host).trim_end_matches('.').to_owned()).map_err(other)?;
+        let stream = TlsConnector::from(config).connect(name, stream).await.map_err(ConnectError::Io)?;
+        Ok(ControlledSocket::new(stream, sockets))
     }
 
     /// Resolves `host`, checks all its addresses, and connects.
     async fn connect(&self, host: &str, port: u16) -> Result<(TcpStream, SocketAddr), ConnectError> {
-        let rules = &self.shared.rules;
+        let rules = &self.rules;
         let found = match bare(host).parse::<IpAddr>() {
             Ok(address) => {
                 let address = SocketAddr::new(address, port);
@@ -152,17 +90,17 @@ impl Connector {
                 found
             }
         };
-        match &self.shared.proxy {
+        match &self.proxy {
             Some(proxy) if found.iter().all(|address| proxy.carries(*address)) => {
                 self.connect_through(proxy, interleave(found)).await
             }
-            Some(_) | None => race(interleave(found), self.shared.attempt_delay).await,
+            Some(_) | None => race(interleave(found), self.attempt_delay).await,
         }
     }
 
     async fn lookup(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
         set_phase(RequestPhase::Resolving);
-        let found = self.shared.names.lookup(host, port).await;
+        let found = self.names.lookup(host, port).await;
         found.map_err(|error| ConnectError::Resolver(Box::new(error)))
     }
 
@@ -180,7 +118,7 @@ impl Connector {
         };
         let mut failure = ConnectError::NoRecords;
         for address in addresses {
-            let opened = race(interleave(of_proxy.clone()), self.shared.attempt_delay).await;
+            let opened = race(interleave(of_proxy.clone()), self.attempt_delay).await;
             // From here on the attempt is about the endpoint's address; the error names the proxy.
             set_phase(RequestPhase::Connecting(address));
             let tunnel = match opened {
@@ -243,23 +181,5 @@ async fn race(addresses: Vec<SocketAddr>, delay: Duration) -> Result<(TcpStream,
             },
             () = sleep(delay), if more => {}
         }
-    }
-}
-
-impl Service<ConnectInfo<Uri>> for Connector {
-    type Response = Connection<Uri, ControlledSocket>;
-    type Error = ConnectError;
-    type Future = LocalBoxFuture<'static, Result<Self::Response, ConnectError>>;
-
-    fn poll_ready(&self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&self, info: ConnectInfo<Uri>) -> Self::Future {
-        let connector = self.clone();
-        Box::pin(async move {
-            let socket = connector.dial(info.hostname(), info.port()).await?;
-            Ok(Connection::new(info.request().clone(), socket))
-        })
     }
 }

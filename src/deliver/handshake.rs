@@ -165,10 +165,9 @@ impl WebhookClient {
             Handshake::EventGrid => Method::POST,
             Handshake::CloudEvents => Method::OPTIONS,
         };
-        let awc = self.awc(destination);
         ATTEMPT
             .scope(request_attempt.clone(), async move {
-                let request = head(&awc, method, destination, outgoing);
+                let request = head(self.awc(), method, destination, outgoing, request_attempt);
                 let mut response =
                     request.send_body(body(outgoing.body.clone(), request_attempt.clone(), None)).await?;
                 request_attempt.enter(RequestPhase::Reading(response.status().as_u16()));

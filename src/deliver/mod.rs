@@ -11,8 +11,9 @@
 //! | [`signature`] | signatures of requests |
 //! | [`trust`] | trusted authorities and client certificates |
 //! | [`resolver`] | name resolution with a cache |
-//! | [`dial`] | opens the connections below awc |
+//! | [`dial`] | opens connections |
 //! | [`socket`] | monitors them |
+//! | `exchange` | sends requests over them, below awc |
 //! | [`sockets`] | budget of file descriptors |
 //! | [`call`] | time limits of a request, and late responses |
 //! | [`sender`] | the interface of all destinations, and the sender by HTTP |
@@ -31,6 +32,7 @@ pub mod call;
 pub mod clients;
 pub mod convert;
 pub mod dial;
+mod exchange;
 mod failure;
 pub mod handshake;
 pub mod identity;

@@ -14,11 +14,7 @@ use std::{
     sync::Arc,
 };
 
-use awc::http::{
-    Method, Uri,
-    header::{HeaderValue, InvalidHeaderValue},
-    uri::InvalidUri,
-};
+use awc::http::{Method, Uri, uri::InvalidUri};
 use bytes::{BufMut, Bytes, BytesMut};
 use url::Url;
 
@@ -89,7 +85,8 @@ pub struct Destination {
     url: Url,
     /// The URL as the HTTP client needs it, parsed once.
     uri: Uri,
-    host: HeaderValue,
+    /// The value of `Host`.
+    host: String,
     subscription_name: String,
     /// The name as the value of a header.
     name_value: String,
@@ -127,8 +124,8 @@ impl Destination {
         if url.fragment().is_some() {
             return Err(RequestError::Fragment);
         }
-        let uri = uri(&url).map_err(|error| RequestError::Url(error.to_string()))?;
-        let host = host(&url).map_err(|error| RequestError::Url(error.to_string()))?;
+        let uri = url.as_str().parse().map_err(|error: InvalidUri| RequestError::Url(error.to_string()))?;
+        let host = host(&url);
         let subscription_name = subscription_name.to_uppercase();
         Ok(Self {
             url,
@@ -155,17 +152,7 @@ impl Destination {
 
     /// Host and port, without anything that may be secret.
     pub(super) fn authority(&self) -> &str {
-        self.host.to_str().unwrap_or_default()
-    }
-
-    /// Whether connections use TLS.
-    pub(super) fn is_secure(&self) -> bool {
-        self.url.scheme() == "https"
-    }
-
-    /// The URI for the HTTP client, and the value of `Host`.
-    pub(super) fn target(&self) -> (Uri, HeaderValue) {
-        (self.uri.clone(), self.host.clone())
+        &self.host
     }
 
     /// The URI with `suffix` after its path.
@@ -189,23 +176,10 @@ impl Destination {
     }
 }
 
-/// The URI for awc: always http, because TLS is below it, with the port of https written out.
-fn uri(url: &Url) -> Result<Uri, InvalidUri> {
-    if url.scheme() != "https" {
-        return url.as_str().parse();
-    }
-    let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default());
-    let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
-    format!("http://{host}:{port}{}{query}", url.path()).parse()
-}
-
-/// awc omits port 80 for https and 443 for http. A URL omits the right one.
-fn host(url: &Url) -> Result<HeaderValue, InvalidHeaderValue> {
+/// A URL omits the port of its scheme.
+fn host(url: &Url) -> String {
     let name = url.host_str().unwrap_or_default();
-    match url.port() {
-        Some(port) => format!("{name}:{port}").try_into(),
-        None => name.try_into(),
-    }
+    url.port().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"))
 }
 
 /// A header's name and value. Most are constant and allocate nothing.
@@ -225,13 +199,12 @@ pub struct OutgoingRequest {
 }
 
 impl OutgoingRequest {
-    /// The method, the URI and the value of `Host`: those of the destination, or what a transformation makes of them.
-    pub(super) fn target(&self, destination: &Destination, method: Method) -> (Method, Uri, HeaderValue) {
-        let (uri, host) = destination.target();
-        let Some(transformed) = &self.transformed else { return (method, uri, host) };
+    /// The method and the URI: those of the destination, or what a transformation makes of them.
+    pub(super) fn target(&self, destination: &Destination, method: Method) -> (Method, Uri) {
+        let uri = || destination.uri.clone();
+        let Some(transformed) = &self.transformed else { return (method, uri()) };
         let method = transformed.method.as_deref().and_then(|name| name.parse().ok()).unwrap_or(method);
-        let uri = transformed.path_suffix.as_deref().map_or(uri, |suffix| destination.uri_with(suffix));
-        (method, uri, host)
+        (method, transformed.path_suffix.as_deref().map_or_else(uri, |suffix| destination.uri_with(suffix)))
     }
 }
 

@@ -1,37 +1,33 @@
-//! The connections below awc, monitored.
+//! The connections to endpoints, monitored.
 //!
-//! awc's pool does not say whether a connection was used before, forgets idle connections without closing them, and
-//! reuses a connection whose endpoint has not finished its response. It also takes an interim response (1xx) for the
-//! final one. So awc gets a socket of this module, above TLS if there is TLS, which
+//! The HTTP codec takes an interim response (1xx) for the final one, and a request is written before its response is read. So
+//! [`exchange`](super::exchange) gets a socket of this module, above TLS if there is TLS, which
 //! - is opened by [`dial`](super::dial), to an address that the rules allow;
 //! - records for the current request (its `RequestAttempt`) that it was used before, and the number of received bytes;
-//! - removes interim responses from what awc reads, except 101, which ends HTTP on the connection;
-//! - can be closed from outside while it is in awc's pool, which drops it at the next use.
+//! - removes interim responses from what is read, except 101, which ends HTTP on the connection;
+//! - notices a rejection while a request is being written;
+//! - can be closed from outside while it is idle, and is dropped at the next use.
 //!
-//! A socket finds its request by a task-local: awc does all work for a request while that request's future is polled.
+//! A socket finds its request by a task-local: all work for a request is done while that request's future is polled.
 //!
 //! Names, addresses and TLS are in [`dial`](super::dial).
 
 use std::{
     cell::{Cell, RefCell},
-    fmt,
-    future::Future as _,
     io,
     mem::MaybeUninit,
     net::SocketAddr,
-    pin::{Pin, pin},
+    pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
-use actix_rt::net::{ActixStream, Ready, TcpStream};
 use bytes::{Buf as _, BytesMut};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     time::Instant,
 };
-use tokio_rustls::client::TlsStream;
 
 use super::sockets::{KeptConnection, Sockets};
 use crate::policy::outcome::{Elapsed, RequestPhases};
@@ -90,6 +86,8 @@ pub(super) struct RequestAttempt {
     /// Whether the request timed out, so that only the head of the response matters.
     pub(super) late: Cell<bool>,
     control: RefCell<Option<Rc<SocketControl>>>,
+    /// The lines of its headers, until they are sent.
+    pub(super) headers: RefCell<String>,
 }
 
 impl RequestAttempt {
@@ -106,6 +104,7 @@ impl RequestAttempt {
             until: Cell::new(None),
             late: Cell::new(false),
             control: RefCell::new(None),
+            headers: RefCell::default(),
         })
     }
 
@@ -166,7 +165,7 @@ impl RequestAttempt {
         self.since.replace(Some(now)).map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    /// The response is read. Its connection may be reused if awc kept it.
+    /// The response is read. Its connection may be reused if it was kept.
     pub(super) fn finish(&self) {
         self.read();
         if let Some(control) = self.control.take() {
@@ -191,11 +190,12 @@ impl RequestAttempt {
 /// The state that a socket shares with its monitors.
 pub(super) struct SocketControl {
     stream: RefCell<Option<Box<dyn Transport>>>,
-    /// Bytes that were read and that awc has not taken.
+    /// Bytes that were read and that the codec has not taken.
     inbox: RefCell<BytesMut>,
     /// Number of interim responses that were removed; [`None`] once the final response has begun.
     interim: Cell<Option<usize>>,
     requests: Cell<u32>,
+    opened: Instant,
     idle_since: Cell<Option<Instant>>,
     /// The endpoint rejected the request before it had everything. The rest was not sent.
     refused: Cell<bool>,
@@ -205,21 +205,9 @@ pub(super) struct SocketControl {
 }
 
 /// A stream, with or without TLS.
-trait Transport: AsyncRead + AsyncWrite + Unpin {
-    fn tcp(&self) -> &TcpStream;
-}
+trait Transport: AsyncRead + AsyncWrite + Unpin {}
 
-impl Transport for TcpStream {
-    fn tcp(&self) -> &TcpStream {
-        self
-    }
-}
-
-impl Transport for TlsStream<TcpStream> {
-    fn tcp(&self) -> &TcpStream {
-        self.get_ref().0
-    }
-}
+impl<T: AsyncRead + AsyncWrite + Unpin> Transport for T {}
 
 impl SocketControl {
     /// Closes the connection, even while it is in use.
@@ -236,6 +224,11 @@ impl SocketControl {
     /// How long it has been idle; [`None`] while a request uses it.
     pub(super) fn idle_for(&self) -> Option<Duration> {
         self.idle_since.get().map(|since| since.elapsed())
+    }
+
+    /// How long ago it was opened.
+    pub(super) fn age(&self) -> Duration {
+        self.opened.elapsed()
     }
 
     /// Assigns the connection to the request that writes to it.
@@ -321,7 +314,7 @@ const STATUS_LINE: &[u8; 12] = b"HTTP/1.1 200";
 enum ResponseStart {
     /// An interim response with a head of this many bytes.
     Interim(usize),
-    /// The final response, or no HTTP. awc handles both.
+    /// The final response, or no HTTP. The codec handles both.
     Answer,
     /// Too few bytes to decide.
     Unknown,
@@ -355,14 +348,8 @@ fn received(bytes: usize) {
         .unwrap_or_default();
 }
 
-/// The connection for awc. Once closed from outside, reads return the end and writes fail.
+/// The connection for an exchange. Once closed from outside, reads return the end and writes fail.
 pub(super) struct ControlledSocket(Rc<SocketControl>);
-
-impl fmt::Debug for ControlledSocket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Socket").field(&self.0.stream.borrow().as_ref().map(|stream| stream.tcp())).finish()
-    }
-}
 
 impl Drop for ControlledSocket {
     fn drop(&mut self) {
@@ -371,13 +358,13 @@ impl Drop for ControlledSocket {
 }
 
 impl ControlledSocket {
-    #[expect(private_bounds, reason = "there are two streams, and this module knows both")]
-    pub(super) fn new(stream: impl Transport + 'static, sockets: Sockets) -> Self {
+    pub(super) fn new(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, sockets: Sockets) -> Self {
         Self(Rc::new(SocketControl {
             stream: RefCell::new(Some(Box::new(stream))),
             inbox: RefCell::default(),
             interim: Cell::new(None),
             requests: Cell::new(0),
+            opened: Instant::now(),
             idle_since: Cell::new(None),
             refused: Cell::new(false),
             sockets,
@@ -390,11 +377,24 @@ impl ControlledSocket {
         &self.0
     }
 
+    /// Whether the current request needs a connection of its own.
+    pub(super) fn must_be_new() -> bool {
+        ATTEMPT.try_with(|request_attempt| request_attempt.fresh).unwrap_or(false)
+    }
+
+    /// Whether an idle connection is open and nothing has arrived since its last response.
+    pub(super) fn is_silent(&self, cx: &mut Context<'_>) -> bool {
+        let mut byte = [MaybeUninit::uninit()];
+        let mut stream = self.0.stream.borrow_mut();
+        let Some(stream) = stream.as_mut() else { return false };
+        Pin::new(stream).poll_read(cx, &mut ReadBuf::uninit(&mut byte)).is_pending()
+    }
+
     /// Runs `write` on the stream for the current request.
     ///
-    /// awc reads only after it has written everything. An endpoint that rejects a large request and stops reading would
+    /// A response is read only after the request is written. An endpoint that rejects a large request and stops reading would
     /// be reported as a timeout or a broken connection. So if writing stalls and a rejection has arrived, the rest is
-    /// discarded and awc continues with reading. A success is not handled like this: then the endpoint must get
+    /// discarded and the response is read. A success is not handled like this: then the endpoint must get
     /// everything.
     fn write(
         &self,
@@ -423,11 +423,6 @@ impl ControlledSocket {
 impl AsyncRead for ControlledSocket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let control = &self.0;
-        // awc's pool reads idle sockets to check them.
-        let idle = control.idle_since.get().is_some();
-        if idle && ATTEMPT.try_with(|request_attempt| request_attempt.fresh).unwrap_or(false) {
-            control.close();
-        }
         // Nearly every response is final and arrives at once, so it is not copied.
         let is_first = control.interim.get().is_some() && control.inbox.borrow().is_empty();
         if is_first && buf.remaining() >= STATUS_LINE.len() && ready!(control.read_answer(cx, buf))? {
@@ -435,7 +430,7 @@ impl AsyncRead for ControlledSocket {
         }
         while !control.has_answer() {
             if ready!(control.fill(cx))? == 0 {
-                // The end within a head; awc reports it.
+                // The end within a head; the codec reports it.
                 control.interim.set(None);
             }
         }
@@ -450,9 +445,7 @@ impl AsyncRead for ControlledSocket {
             Some(stream) => Pin::new(stream).poll_read(cx, buf),
             None => return Poll::Ready(Ok(())),
         };
-        if !idle {
-            received(buf.filled().len() - before);
-        }
+        received(buf.filled().len() - before);
         read
     }
 }
@@ -490,24 +483,5 @@ impl AsyncWrite for ControlledSocket {
             Some(stream) => Pin::new(stream).poll_shutdown(cx),
             None => Poll::Ready(Ok(())),
         }
-    }
-}
-
-impl ControlledSocket {
-    fn poll_ready(&self, interest: Interest, cx: &mut Context<'_>) -> Poll<io::Result<Ready>> {
-        match self.0.stream.borrow().as_ref() {
-            Some(stream) => pin!(stream.tcp().ready(interest)).poll(cx),
-            None => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
-        }
-    }
-}
-
-impl ActixStream for ControlledSocket {
-    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<Ready>> {
-        self.poll_ready(Interest::READABLE, cx)
-    }
-
-    fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<Ready>> {
-        self.poll_ready(Interest::WRITABLE, cx)
     }
 }

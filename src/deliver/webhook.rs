@@ -3,30 +3,25 @@
 //! awc is made for clients that talk to trusted servers. Endpoints are not trusted. So, point by point (for awc 3.11):
 //! - *Redirects* are never followed: a login page's 200 is not a delivery.
 //! - *Compression* is compiled out and no `Accept-Encoding` is sent; a body is kept as received.
-//! - *The limit of 100 connections* over all hosts is lifted (0 means 2³²−1): hung endpoints must not starve others.
-//!   The caller limits requests per subscription.
-//! - *Timers*: awc's own cover parts of a request and are off or out of reach. One timer covers name, connection, TLS,
-//!   request and head.
-//! - *Interim responses* (1xx) are final responses for awc. [`socket`](super::socket) removes them from what awc reads.
+//! - *Connections* are those of [`exchange`](super::exchange), which is the middleware of the client: awc's own pool costs
+//!   more than what it does, and limits the connections over all hosts. The caller limits requests per subscription.
+//! - *Timers*: awc's own cover parts of a request and are off. One timer covers name, connection, TLS, request and head.
+//! - *Interim responses* (1xx) are final responses for the codec. [`socket`](super::socket) removes them from what it reads.
 //!   What it leaves (101, or too many of them) fails the request, and its connection is closed. A response of HTTP/1.1
-//!   without any length is similar: awc assumes that it has no body.
-//! - *Reused connections*: awc does not report them; [`socket`](super::socket) does. If one breaks before the first
-//!   byte of a response, the endpoint closed it while it was idle. The request is sent again at once on a new
-//!   connection, within the same time limit, once. The endpoint may receive it twice, which is allowed; it is never
-//!   counted as delivered.
-//! - *Idle connections* stay open in awc's pool forever if the host is not called again. A sweep closes them after
-//!   [`ClientOptions::keep_alive`]; the closed ones that the pool refers to are dropped with the pool when there are
-//!   many. The default is shorter than the 5 s after which common servers close, so that stale connections are rare.
-//! - *A rejection while the request is being written* (413, 401) is not noticed by awc, which writes first and then
-//!   reads. [`socket`](super::socket) notices it.
-//! - *TLS* is started by [`dial`](super::dial), and awc sees http. Its pool distinguishes connections by host and port
-//!   only, so https has a pool of its own.
+//!   without any length is similar: the codec assumes that it has no body.
+//! - *Reused connections*: if one breaks before the first byte of a response, the endpoint closed it while it was idle. The
+//!   request is sent again at once on a new connection, within the same time limit, once. The endpoint may receive it twice,
+//!   which is allowed; it is never counted as delivered.
+//! - *Idle connections*: a sweep closes them after [`ClientOptions::keep_alive`]. The default is shorter than the 5 s after
+//!   which common servers close, so that stale connections are rare.
+//! - *A rejection while the request is being written* (413, 401) would not be noticed, because the response is read when
+//!   everything is written. [`socket`](super::socket) notices it.
 //!
 //! [`response`] reads what comes back. [`RequestInFlight`] has the time limits.
 
 use std::{
     borrow::Cow,
-    cell::{Cell, RefCell},
+    cell::Cell,
     rc::{Rc, Weak},
     sync::{Arc, OnceLock},
     time::Duration,
@@ -37,7 +32,7 @@ use awc::{
     error::SendRequestError,
     http::{
         Method,
-        header::{self, HeaderName, HeaderValue},
+        header::{HeaderMap, HeaderName, HeaderValue},
     },
 };
 use bytes::Bytes;
@@ -47,10 +42,11 @@ use tokio::{sync::Semaphore, time::timeout};
 use super::{
     address::AddressRules,
     call::RequestInFlight,
-    dial::{ConnectionCounts, Connector},
+    dial::Connector,
+    exchange::Exchange,
     failure::{failed, unanswered},
     proxy::EgressProxy,
-    request::{Destination, OutgoingRequest, header_value},
+    request::{Destination, OutgoingRequest, RequestHeader, header_value},
     resolver::{NameResolver, Resolver},
     resource::{Connections, LocalTopics},
     response,
@@ -64,12 +60,9 @@ use crate::{
     policy::outcome::{Outcome, RequestResult},
 };
 
-/// awc gets 16 KiB of a body at a time: it copies what it gets, and a large body for a slow endpoint should not be in
+/// The codec gets 16 KiB of a body at a time: it copies what it gets, and a large body for a slow endpoint should not be in
 /// memory twice.
 const CHUNK_BYTES: usize = 16_384;
-
-/// 256 closed connections in the pool: less than a megabyte, even with TLS buffers mostly freed.
-const SHELLS_MAX: usize = 256;
 
 /// 1,024 connections of an arbiter that wait for a late response: a descriptor and some kilobytes each.
 pub const LATE_REQUESTS_MAX: usize = 1_024;
@@ -85,9 +78,6 @@ const REACH_PROMPT: Duration = Duration::from_millis(300);
 
 /// Time limit of the second phase.
 const REACH_WAIT: Duration = Duration::from_secs(5);
-
-/// awc's own timers must not fire.
-const LONGER_THAN_ANY_WAIT: Duration = Duration::from_secs(24 * 3_600);
 
 /// Settings of a client.
 #[derive(Clone)]
@@ -161,22 +151,11 @@ pub(super) type RepeatRequest = Rc<Cell<Option<Rc<OutgoingRequest>>>>;
 pub struct WebhookClient(pub(super) Rc<ClientInner>);
 
 pub(super) struct ClientInner {
-    pools: RefCell<AwcClients>,
+    awc: awc::Client,
+    exchange: Exchange,
     connector: Connector,
     pub(super) options: ClientOptions,
     late_requests: Cell<usize>,
-}
-
-/// awc's connection pools.
-struct AwcClients {
-    plain: awc::Client,
-    secure: awc::Client,
-}
-
-impl AwcClients {
-    fn new(connector: &Connector, options: &ClientOptions) -> Self {
-        Self { plain: awc_client(connector.clone(), options), secure: awc_client(connector.secure(), options) }
-    }
 }
 
 /// The permit of a late request.
@@ -195,8 +174,9 @@ impl WebhookClient {
     /// Outside of an arbiter.
     pub fn new(options: ClientOptions) -> Self {
         let connector = Connector::new(&options);
-        let pools = RefCell::new(AwcClients::new(&connector, &options));
-        let inner = Rc::new(ClientInner { pools, connector, options, late_requests: Cell::new(0) });
+        let exchange = Exchange::new(connector.clone(), &options);
+        let awc = awc::Client::builder().wrap(exchange.clone()).disable_redirects().disable_timeout().finish();
+        let inner = Rc::new(ClientInner { awc, exchange, connector, options, late_requests: Cell::new(0) });
         actix_rt::spawn(keep_sweeping(Rc::downgrade(&inner)));
         Self(inner)
     }
@@ -216,15 +196,14 @@ impl WebhookClient {
         &self.0.options.rules
     }
 
-    /// The pool for this destination.
-    pub(super) fn awc(&self, destination: &Destination) -> awc::Client {
-        let pools = self.0.pools.borrow();
-        if destination.is_secure() { pools.secure.clone() } else { pools.plain.clone() }
+    /// The client that makes requests.
+    pub(super) fn awc(&self) -> &awc::Client {
+        &self.0.awc
     }
 
-    /// Closes idle connections, and counts all. The client also does this periodically.
-    pub fn sweep(&self) -> ConnectionCounts {
-        self.0.sweep()
+    /// Closes idle connections, and returns how many are left. The client also does this periodically.
+    pub fn sweep(&self) -> usize {
+        self.0.exchange.sweep()
     }
 
     /// Number of late requests.
@@ -320,10 +299,9 @@ impl WebhookClient {
         request_attempt: &Rc<RequestAttempt>,
         now: Timestamp,
     ) -> Result<RequestResult, SendRequestError> {
-        let awc = self.awc(destination);
         ATTEMPT
             .scope(request_attempt.clone(), async move {
-                let request = head(&awc, Method::POST, destination, &outgoing);
+                let request = head(self.awc(), Method::POST, destination, &outgoing, request_attempt);
                 let body = body(outgoing.body.clone(), request_attempt.clone(), self.0.options.lease.clone());
                 // The body is dropped with its last byte. From here on only `again` may have a copy.
                 drop(outgoing);
@@ -345,9 +323,9 @@ impl WebhookClient {
         outgoing: &OutgoingRequest,
     ) -> Result<(u16, Bytes), String> {
         self.rules().check_url(destination.url()).map_err(|refused| refused.to_string())?;
-        let (awc, attempt) = (self.awc(destination), RequestAttempt::new(true));
+        let attempt = RequestAttempt::new(true);
         let exchange = async {
-            let request = head(&awc, Method::POST, destination, outgoing);
+            let request = head(self.awc(), Method::POST, destination, outgoing, &attempt);
             let mut response = request.send_body(body(outgoing.body.clone(), attempt.clone(), None)).await?;
             let status = response.status().as_u16();
             attempt.enter(RequestPhase::Reading(status));
@@ -362,74 +340,80 @@ impl WebhookClient {
     }
 }
 
-impl ClientInner {
-    fn sweep(&self) -> ConnectionCounts {
-        let found = self.connector.sweep(self.options.keep_alive);
-        if found.shells > SHELLS_MAX {
-            // Requests in progress keep the old pool until they end.
-            self.pools.replace(AwcClients::new(&self.connector, &self.options));
-        }
-        found
-    }
-}
-
 async fn keep_sweeping(client: Weak<ClientInner>) {
     loop {
         let Some(pause) = client.upgrade().map(|inner| inner.options.keep_alive / 2) else { return };
         tokio::time::sleep(pause.max(Duration::from_millis(10))).await;
         if let Some(inner) = client.upgrade() {
-            inner.sweep();
+            inner.exchange.sweep();
         }
     }
 }
 
-fn awc_client(connector: Connector, options: &ClientOptions) -> awc::Client {
-    let connector = awc::Connector::new()
-        .connector(connector)
-        .timeout(LONGER_THAN_ANY_WAIT)
-        .handshake_timeout(LONGER_THAN_ANY_WAIT)
-        .conn_keep_alive(options.keep_alive)
-        .conn_lifetime(options.lifetime)
-        .disconnect_timeout(Duration::from_secs(1))
-        .limit(0);
-    awc::Client::builder().connector(connector).disable_redirects().disable_timeout().finish()
-}
+/// The server as it names itself to endpoints.
+const USER_AGENT: &str = concat!("gridhook/", env!("CARGO_PKG_VERSION"));
 
-/// `Host` and `User-Agent`.
-const OWN_HEADERS: usize = 2;
+/// The headers that the codec writes or omits by itself.
+const CODEC_HEADERS: [&str; 4] = ["connection", "content-length", "date", "transfer-encoding"];
 
+/// Room for the headers of nearly every request.
+const HEADER_BYTES: usize = 512;
+
+/// A request, whose headers are written into `request_attempt` as they are sent.
 pub(super) fn head(
     awc: &awc::Client,
     method: Method,
     destination: &Destination,
     outgoing: &OutgoingRequest,
+    request_attempt: &RequestAttempt,
 ) -> awc::ClientRequest {
-    let (method, uri, host) = outgoing.target(destination, method);
+    let (method, uri) = outgoing.target(destination, method);
     let mut request = awc.request(method, uri).no_decompress();
-    // A builder would move the whole request for each header.
-    let headers = request.headers_mut();
-    headers.reserve(OWN_HEADERS + outgoing.headers.len() + outgoing.properties.len());
-    headers.insert(header::HOST, host);
-    headers.insert(header::USER_AGENT, HeaderValue::from_static(concat!("gridhook/", env!("CARGO_PKG_VERSION"))));
-    for (name, value) in &outgoing.headers {
-        let value = match value {
-            Cow::Borrowed(value) => HeaderValue::from_static(value),
-            // `build` produces printable values; other headers are encoded here.
-            Cow::Owned(value) => HeaderValue::from_str(value).unwrap_or_else(|_| {
-                HeaderValue::from_str(&header_value(value)).expect("printable ASCII is a header's value")
-            }),
-        };
-        headers.insert(HeaderName::from_static(name), value);
-    }
-    for (name, value) in &outgoing.properties {
-        // Both were checked when they were created. An invalid one is omitted.
-        let pair = HeaderName::from_bytes(name.as_bytes()).ok().zip(HeaderValue::from_str(value).ok());
-        if let Some((name, mut value)) = pair {
-            value.set_sensitive(true);
-            headers.insert(name, value);
+    request_attempt.headers.replace(header_lines(destination, outgoing, request.headers_mut()));
+    request
+}
+
+/// The header lines, but for those that the codec decides about, which are put into `map`. A property takes precedence over
+/// another header of its name, and the last of a name over the others.
+fn header_lines(destination: &Destination, outgoing: &OutgoingRequest, map: &mut HeaderMap) -> String {
+    let mut lines = String::with_capacity(HEADER_BYTES);
+    let mut put = |name: &str, value: &str| {
+        if CODEC_HEADERS.contains(&name) {
+            let pair = HeaderName::from_bytes(name.as_bytes()).ok().zip(HeaderValue::from_str(value).ok());
+            if let Some((name, value)) = pair {
+                map.insert(name, value);
+            }
+        } else {
+            lines.extend([name, ": ", value, "\r\n"]);
+        }
+    };
+    // Both were checked when they were created. An invalid one is omitted.
+    let properties = outgoing.properties.iter().filter_map(|(name, value)| {
+        HeaderValue::from_str(value).ok()?;
+        Some((HeaderName::from_bytes(name.as_bytes()).ok()?, value))
+    });
+    let properties: Vec<_> = properties.collect();
+    let is_property = |name: &str| properties.iter().any(|(own, _)| own == name);
+    let is_set = |headers: &[RequestHeader], name: &str| headers.iter().any(|(set, _)| *set == name);
+    for (name, value) in [("host", destination.authority()), ("user-agent", USER_AGENT)] {
+        if !is_property(name) && !is_set(&outgoing.headers, name) {
+            put(name, value);
         }
     }
-    request
+    for (index, (name, value)) in outgoing.headers.iter().enumerate() {
+        if is_property(name) || is_set(&outgoing.headers[index + 1..], name) {
+            continue;
+        }
+        // `build` produces printable values; other headers are encoded here.
+        let is_printable = value.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t'));
+        put(name, &if is_printable { Cow::Borrowed(&**value) } else { header_value(value).into() });
+    }
+    for (index, (name, value)) in properties.iter().enumerate() {
+        if properties[index + 1..].iter().all(|(later, _)| later != name) {
+            put(name.as_str(), value);
+        }
+    }
+    lines
 }
 
 /// The lease does not allow to send any more.

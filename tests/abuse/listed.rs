@@ -100,7 +100,6 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("deliver/response.rs", "BODY_BYTES_MAX", "4096 bytes of an answer kept"),
     ("deliver/response.rs", "DRAINED_BYTES_MAX", "64 KiB read"),
     ("deliver/webhook.rs", "LATE_REQUESTS_MAX", "`limits.late_requests` of a thread"),
-    ("deliver/webhook.rs", "SHELLS_MAX", "256 closed connections in a pool"),
     ("insight/event_feed.rs", "ITEMS_MAX", "256 writes kept for a slow reader"),
     ("insight/event_feed.rs", "SUBSCRIBERS_MAX", "32 readers of `tail`"),
     ("insight/event_finder.rs", "EVENTS_MAX", "4096 events, 16 MiB of the log"),

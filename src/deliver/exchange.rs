@@ -1,0 +1,354 @@
+//! Requests over pooled connections of HTTP/1.1, below awc.
+//!
+//! awc's own pool makes a codec with a task for the date and two buffers of 8 KiB for each request, hashes the endpoint's
+//! name twice, and reuses the connection that was idle longest. No setting changes that. So this module is the middleware of
+//! awc's clients ([`awc::ClientBuilder::wrap`]): awc makes the request and hands the response out, and what happens between
+//! them is here. The messages are those of actix-http's codec. The headers of a request are not in awc's map, where each would
+//! be parsed, hashed and allocated: they are lines of text in the request's [`RequestAttempt`](super::socket::RequestAttempt).
+//!
+//! - The connection that was used last is reused, so that those that a burst opened become idle and are closed.
+//! - One buffer of an arbiter is written from, and one is read into. A request that must wait for more bytes takes them along.
+//! - A connection is idle once the response has been read to its end. It is closed with its request otherwise.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    io, mem,
+    pin::{Pin, pin},
+    rc::Rc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use actix_http::{
+    Payload, RequestHeadType, ResponseHead, ServiceConfig,
+    body::{BodySize, MessageBody},
+    error::PayloadError,
+    h1::{ClientCodec, ClientPayloadCodec, Message, MessageType},
+};
+use actix_service::Service;
+use awc::{
+    ClientResponse, ConnectRequest, ConnectResponse,
+    error::{ConnectError, SendRequestError},
+    http::Uri,
+    middleware::Transform,
+    test::TestResponse,
+};
+use bytes::{Bytes, BytesMut};
+use foldhash::fast::RandomState;
+use futures_util::{
+    Stream,
+    future::{LocalBoxFuture, poll_fn},
+};
+use tokio::{io::AsyncWriteExt as _, time::timeout};
+use tokio_util::{
+    codec::{Decoder as _, Encoder as _},
+    io::poll_read_buf,
+};
+
+use super::{
+    dial::Connector,
+    socket::{ATTEMPT, ControlledSocket},
+    webhook::ClientOptions,
+};
+
+/// A message is written once it has this many bytes. A large body for a slow endpoint is not in memory twice.
+const WRITTEN_BYTES: usize = 16 * 1024;
+
+/// The size of the buffer that is read into, and the room that a read must have.
+const READ_BYTES: usize = 32 * 1024;
+const READ_ROOM: usize = 4 * 1024;
+
+/// The end of a head.
+const END: &[u8] = b"\r\n";
+
+/// How long an endpoint has for the end of TLS.
+const CLOSE_WAIT: Duration = Duration::from_secs(1);
+
+/// The connections of a client. Clones share them.
+#[derive(Clone)]
+pub(super) struct Exchange(Rc<Pool>);
+
+struct Pool {
+    connector: Connector,
+    keep_alive: Duration,
+    lifetime: Duration,
+    plain: RefCell<IdleConnections>,
+    secure: RefCell<IdleConnections>,
+    /// The date that requests have. A timer renews it, so it is here only while there are connections.
+    dated: RefCell<Option<ServiceConfig>>,
+    written: RefCell<BytesMut>,
+    read: RefCell<BytesMut>,
+}
+
+/// The idle connections of each host and port, the one that was used last at the end.
+type IdleConnections = HashMap<Box<str>, Vec<ControlledSocket>, RandomState>;
+
+impl Exchange {
+    pub(super) fn new(connector: Connector, options: &ClientOptions) -> Self {
+        Self(Rc::new(Pool {
+            connector,
+            keep_alive: options.keep_alive,
+            lifetime: options.lifetime,
+            plain: RefCell::default(),
+            secure: RefCell::default(),
+            dated: RefCell::default(),
+            written: RefCell::default(),
+            read: RefCell::default(),
+        }))
+    }
+
+    /// Closes connections that have been idle for long. Returns how many idle ones are left.
+    pub(super) fn sweep(&self) -> usize {
+        let mut left = 0;
+        for idle in [&self.0.plain, &self.0.secure] {
+            idle.borrow_mut().retain(|_, connections| {
+                connections.retain(|socket| self.0.may_be_used(socket));
+                left += connections.len();
+                !connections.is_empty()
+            });
+        }
+        if left == 0 {
+            self.0.dated.take();
+        }
+        left
+    }
+}
+
+impl Pool {
+    fn idle(&self, secure: bool) -> &RefCell<IdleConnections> {
+        if secure { &self.secure } else { &self.plain }
+    }
+
+    fn may_be_used(&self, socket: &ControlledSocket) -> bool {
+        let control = socket.control();
+        !control.is_closed()
+            && control.idle_for().is_some_and(|idle| idle < self.keep_alive)
+            && control.age() < self.lifetime
+    }
+
+    /// An idle connection that is still open.
+    fn reuse(&self, uri: &Uri, cx: &mut Context<'_>) -> Option<ControlledSocket> {
+        let mut idle = self.idle(is_secure(uri)).borrow_mut();
+        let connections = idle.get_mut(uri.authority()?.as_str())?;
+        while let Some(socket) = connections.pop() {
+            if self.may_be_used(&socket) && socket.is_silent(cx) {
+                return Some(socket);
+            }
+        }
+        None
+    }
+
+    async fn connect(self: &Rc<Self>, uri: &Uri) -> Result<Connection, ConnectError> {
+        let must_be_new = ControlledSocket::must_be_new();
+        let reused = poll_fn(|cx| Poll::Ready(if must_be_new { None } else { self.reuse(uri, cx) })).await;
+        let socket = match reused {
+            Some(socket) => socket,
+            None => {
+                let secure = is_secure(uri);
+                let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+                let host = uri.host().ok_or(ConnectError::Unresolved)?;
+                self.connector.dial(host, port, secure).await?
+            }
+        };
+        Ok(Connection { socket, unread: BytesMut::new(), uri: uri.clone(), pool: Rc::clone(self) })
+    }
+
+    async fn exchange(
+        self: Rc<Self>,
+        head: RequestHeadType,
+        body: impl MessageBody,
+    ) -> Result<ConnectResponse, SendRequestError> {
+        let mut connection = self.connect(&head.as_ref().uri).await?;
+        let mut codec = ClientCodec::new(self.dated.borrow_mut().get_or_insert_default().clone());
+        connection.send(&mut codec, head, body).await?;
+        // Decoding is expensive also where nothing has arrived.
+        let mut decode = |buffer: &mut BytesMut| if buffer.is_empty() { Ok(None) } else { codec.decode(buffer) };
+        let head = poll_fn(|cx| connection.poll_decode(cx, &mut decode)).await?;
+        let head = head.ok_or(ConnectError::Disconnected)?;
+        let payload: Payload = match codec.message_type() {
+            MessageType::None => {
+                connection.end(codec.keep_alive());
+                Payload::None
+            }
+            MessageType::Payload | MessageType::Stream => {
+                let codec = codec.into_payload_codec();
+                Payload::Stream { payload: Box::pin(ResponseBody { connection: Some(connection), codec }) }
+            }
+        };
+        Ok(ConnectResponse::Client(response(head, payload)))
+    }
+}
+
+fn is_secure(uri: &Uri) -> bool {
+    uri.scheme_str() == Some("https")
+}
+
+/// awc has no other way to make a response than that of its test helper.
+fn response(head: ResponseHead, payload: Payload) -> ClientResponse {
+    TestResponse::default().finish().map_body(|own, _| {
+        *own = head;
+        payload
+    })
+}
+
+/// A connection in use.
+struct Connection {
+    socket: ControlledSocket,
+    /// Bytes of an incomplete message.
+    unread: BytesMut,
+    uri: Uri,
+    pool: Rc<Pool>,
+}
+
+impl Connection {
+    async fn send(
+        &mut self,
+        codec: &mut ClientCodec,
+        head: RequestHeadType,
+        body: impl MessageBody,
+    ) -> Result<(), SendRequestError> {
+        let mut body = pin!(body);
+        let size = body.size();
+        let mut message = self.pool.written.take();
+        codec.encode(Message::Item((head, size)), &mut message)?;
+        // The headers that awc does not have stand before the end of the head.
+        let headers = ATTEMPT.try_with(|request_attempt| request_attempt.headers.take()).unwrap_or_default();
+        message.truncate(message.len() - END.len());
+        message.extend_from_slice(headers.as_bytes());
+        message.extend_from_slice(END);
+        let mut is_whole = matches!(size, BodySize::None | BodySize::Sized(0));
+        loop {
+            while !is_whole && message.len() < WRITTEN_BYTES {
+                let chunk = poll_fn(|cx| body.as_mut().poll_next(cx)).await.transpose();
+                let chunk = chunk.map_err(|error| SendRequestError::Body(error.into()))?;
+                is_whole = chunk.is_none();
+                codec.encode(Message::Chunk(chunk), &mut message)?;
+            }
+            self.socket.write_all(&message).await?;
+            message.clear();
+            if is_whole {
+                break;
+            }
+        }
+        self.socket.flush().await?;
+        self.pool.written.replace(message);
+        Ok(())
+    }
+
+    /// Decodes an item, and reads until there is one; [`None`] at the end of the connection.
+    fn poll_decode<T, E: From<io::Error>>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut decode: impl FnMut(&mut BytesMut) -> Result<Option<T>, E>,
+    ) -> Poll<Result<Option<T>, E>> {
+        let is_shared = self.unread.is_empty();
+        let mut buffer = if is_shared { self.pool.read.take() } else { mem::take(&mut self.unread) };
+        let decoded = loop {
+            match decode(&mut buffer) {
+                Ok(None) => {}
+                decoded => break Poll::Ready(decoded),
+            }
+            if buffer.capacity() - buffer.len() < READ_ROOM {
+                buffer.reserve(if is_shared { READ_BYTES } else { READ_ROOM });
+            }
+            match poll_read_buf(Pin::new(&mut self.socket), cx, &mut buffer) {
+                Poll::Ready(Ok(0)) if buffer.is_empty() => break Poll::Ready(decode(&mut buffer)),
+                Poll::Ready(Ok(0)) => {
+                    let ended = io::Error::other("bytes remaining on stream");
+                    break Poll::Ready(decode(&mut buffer).and_then(|item| item.map(Some).ok_or_else(|| ended.into())));
+                }
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => break Poll::Ready(Err(error.into())),
+                Poll::Pending => break Poll::Pending,
+            }
+        };
+        if is_shared {
+            if !buffer.is_empty() {
+                self.unread = buffer.split();
+            }
+            self.pool.read.replace(buffer);
+        } else {
+            self.unread = buffer;
+        }
+        decoded
+    }
+
+    /// The response has been read to its end.
+    fn end(self, keep_alive: bool) {
+        let Self { mut socket, unread, uri, pool } = self;
+        let secure = is_secure(&uri);
+        match uri.authority().map(|authority| authority.as_str()) {
+            Some(authority) if keep_alive && unread.is_empty() => {
+                let mut idle = pool.idle(secure).borrow_mut();
+                match idle.get_mut(authority) {
+                    Some(connections) => connections.push(socket),
+                    None => drop(idle.insert(authority.into(), vec![socket])),
+                }
+            }
+            _ if secure => {
+                // An endpoint that waits no longer closes the connection itself.
+                actix_rt::spawn(async move { timeout(CLOSE_WAIT, socket.shutdown()).await.map(drop) });
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The body of a response.
+struct ResponseBody {
+    connection: Option<Connection>,
+    codec: ClientPayloadCodec,
+}
+
+impl Stream for ResponseBody {
+    type Item = Result<Bytes, PayloadError>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Self { connection, codec } = self.get_mut();
+        let Some(open) = connection.as_mut() else { return Poll::Ready(None) };
+        match ready!(open.poll_decode(cx, |buffer| codec.decode(buffer))) {
+            Ok(Some(Some(chunk))) => Poll::Ready(Some(Ok(chunk))),
+            Ok(Some(None)) => {
+                if let Some(connection) = connection.take() {
+                    connection.end(codec.keep_alive());
+                }
+                Poll::Ready(None)
+            }
+            Ok(None) => {
+                *connection = None;
+                Poll::Ready(None)
+            }
+            Err(error) => {
+                *connection = None;
+                Poll::Ready(Some(Err(error)))
+            }
+        }
+    }
+}
+
+impl<S> Transform<S, ConnectRequest> for Exchange {
+    type Transform = Self;
+
+    fn new_transform(self, _: S) -> Self {
+        self
+    }
+}
+
+impl Service<ConnectRequest> for Exchange {
+    type Response = ConnectResponse;
+    type Error = SendRequestError;
+    type Future = LocalBoxFuture<'static, Result<ConnectResponse, SendRequestError>>;
+
+    fn poll_ready(&self, _: &mut Context<'_>) -> Poll<Result<(), SendRequestError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&self, request: ConnectRequest) -> Self::Future {
+        let pool = Rc::clone(&self.0);
+        match request {
+            ConnectRequest::Client(head, body, _) => Box::pin(pool.exchange(head, body)),
+            ConnectRequest::Tunnel(..) => Box::pin(async { Err(SendRequestError::TunnelNotSupported) }),
+        }
+    }
+}
