@@ -48,7 +48,9 @@ pub fn add(headers: &mut HeaderMap, id: Uuid, correlation: Option<HeaderValue>) 
     let id = match headers.get(REQUEST) {
         Some(id) => id.clone(),
         None => {
-            let Ok(id) = HeaderValue::try_from(id.to_string()) else { return };
+            let Ok(id) = HeaderValue::from_str(id.hyphenated().encode_lower(&mut Uuid::encode_buffer())) else {
+                return;
+            };
             headers.insert(REQUEST, id.clone());
             id
         }

@@ -12,12 +12,16 @@ use std::{
 use actix_web::{
     HttpRequest, HttpResponse,
     body::{BodySize, BoxBody, MessageBody},
-    http::{Method, header::ALLOW},
+    http::{
+        Method,
+        header::{ALLOW, HeaderName, HeaderValue},
+    },
     web,
 };
 use bytes::Bytes;
 use jiff::civil::Date;
 use url::form_urlencoded;
+use uuid::Uuid;
 
 pub use super::publisher::Publisher;
 use super::{Refusal, auth::RequestAuthority, namespace, refusal};
@@ -28,6 +32,9 @@ use crate::control::{
 
 /// The paths of publish requests, for the router and `/openapi.json`.
 pub const PATHS: [&str; 3] = ["/topics/{topic}/api/events", "/domains/{domain}/api/events", "/api/events"];
+
+/// The header of a request's id.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-request-id");
 
 /// The methods there: POST publishes, OPTIONS answers the CloudEvents validation handshake.
 pub const METHODS: [Method; 2] = [Method::POST, Method::OPTIONS];
@@ -70,14 +77,16 @@ pub async fn not_found(publisher: web::Data<Publisher>, request: HttpRequest) ->
 
 async fn publish(publisher: web::Data<Publisher>, request: HttpRequest, mut body: web::Payload) -> HttpResponse {
     match publisher.publish(&request, &mut body).await {
-        Ok(()) => HttpResponse::Ok().insert_header(("x-ms-request-id", request_id())).finish(),
+        Ok(()) => HttpResponse::Ok().insert_header(request_id()).finish(),
         Err(refusal) => publisher.refuse(&refusal).map_body(|_, text| RefusedResponse { text, _unread: body }.boxed()),
     }
 }
 
 /// An id for support. It is not a secret, so it costs no system call.
-fn request_id() -> String {
-    uuid::Builder::from_random_bytes(fastrand::u128(..).to_ne_bytes()).into_uuid().to_string()
+fn request_id() -> (HeaderName, HeaderValue) {
+    let id = uuid::Builder::from_random_bytes(fastrand::u128(..).to_ne_bytes()).into_uuid();
+    let digits = HeaderValue::from_str(id.hyphenated().encode_lower(&mut Uuid::encode_buffer()));
+    (REQUEST_ID, digits.expect("hexadecimal digits are a header's value"))
 }
 
 /// A response that keeps the unread rest of the request. When a chunked body is dropped before the response is sent,
@@ -105,7 +114,7 @@ async fn options(publisher: web::Data<Publisher>, request: HttpRequest) -> HttpR
         Ok(topic) => HttpResponse::Ok()
             .insert_header((ALLOW, "POST, OPTIONS"))
             .insert_header(("aeg-input-event-schema", refusal::name(&topic.record().input_schema)))
-            .insert_header(("x-ms-request-id", request_id()))
+            .insert_header(request_id())
             .finish(),
         Err(refusal) => publisher.refuse(&refusal),
     }

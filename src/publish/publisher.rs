@@ -9,6 +9,7 @@
 //! once.
 
 use std::{
+    mem,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -52,7 +53,7 @@ use crate::{
     telemetry::trace::Tracer,
 };
 
-/// The initial buffer of a body, enough for most.
+/// The initial buffer of a body that arrives in parts, enough for most.
 const PREPARED_BYTES: usize = 16 * 1024;
 
 /// One of 1,000 events that do not match their schema is logged: a publisher's mistake is in each of its events.
@@ -382,36 +383,53 @@ impl Publisher {
         if !self.room.has(&sender, announced) {
             return Err(Refusal::NoRoom);
         }
-        let mut received = BytesMut::with_capacity(announced.min(PREPARED_BYTES));
-        let mut permit = self.room.enter(sender, received.capacity()).map_err(no_room)?;
-        let mut wait = None;
+        let mut permit = self.room.enter(sender, 0).map_err(no_room)?;
+        // Most bodies arrive whole with their heads: they need no timer and no copy. A part that others follow is copied,
+        // because it is a part of a larger buffer.
+        let (mut first, mut received, mut wait) = (Bytes::new(), BytesMut::new(), None);
+        let mut next = body.next().now_or_never();
         loop {
-            // Most bodies arrive with their heads and need no timer.
-            let next = match body.next().now_or_never() {
-                Some(next) => next,
+            let part = match next {
+                Some(None) => break,
+                Some(Some(part)) => Some(part.map_err(|_| Refusal::Broken)?),
+                None => None,
+            };
+            if !first.is_empty() {
+                received.reserve(announced.min(PREPARED_BYTES));
+                received.extend_from_slice(&mem::take(&mut first));
+            }
+            next = match part {
+                Some(part) => {
+                    let len = received.len() + part.len();
+                    if len > announced {
+                        // Reading stops at the announced length.
+                        return Err(if announced < bytes_max {
+                            Refusal::Broken
+                        } else {
+                            Refusal::TooLarge { bytes_max }
+                        });
+                    }
+                    permit.grow_to(len).map_err(no_room)?;
+                    if received.is_empty() {
+                        first = part
+                    } else {
+                        received.extend_from_slice(&part)
+                    }
+                    body.next().now_or_never()
+                }
                 None => {
                     let wait = wait.get_or_insert_with(|| BodyDeadline::begin(&self.limits, received.len()));
                     match timeout_at(wait.until(), body.next()).await {
-                        Ok(next) => next,
+                        Ok(next) => Some(next),
                         Err(_) => {
                             wait.go_on(&self.limits, received.len())?;
-                            continue;
+                            None
                         }
                     }
                 }
             };
-            let Some(part) = next else { break };
-            let part = part.map_err(|_| Refusal::Broken)?;
-            let len = received.len() + part.len();
-            if len > announced {
-                // Reading stops at the announced length.
-                return Err(if announced < bytes_max { Refusal::Broken } else { Refusal::TooLarge { bytes_max } });
-            }
-            permit.grow_to(len).map_err(no_room)?;
-            received.extend_from_slice(&part);
         }
-        permit.shrink_to(received.len());
-        Ok((received.freeze(), permit))
+        Ok((if received.is_empty() { first } else { received.freeze() }, permit))
     }
 
     /// The host that a request was sent to.
