@@ -13,7 +13,11 @@ use std::{
 };
 
 use hdrhistogram::Histogram;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::TcpListener,
+};
+use tokio_rustls::TlsAcceptor;
 
 use super::{
     load::{DIGITS, FAILS, MARK, PLAIN, content_length, histogram},
@@ -27,8 +31,11 @@ pub(crate) const DOWN: &str = "/down";
 /// A path where an event with a time fails first and is taken when it comes again, and one that fails always does.
 pub(crate) const RETRIED: &str = "/retried";
 
-/// What is read at once.
-const PIECE: usize = 64 * 1024;
+/// The room for what is read at once.
+const PIECE: usize = 4096;
+
+/// Endpoints that have the same part of an address.
+const BLOCK: usize = 250;
 
 /// What has arrived takes no longer than this to arrive.
 const LONG: Duration = Duration::from_secs(600);
@@ -60,28 +67,54 @@ impl Default for Seen {
 /// A webhook on loopback.
 pub(crate) struct Endpoint {
     at: SocketAddr,
+    secure: bool,
     shared: Arc<Shared>,
+}
+
+/// The URL of one of many endpoints that share a listener: each has an address of loopback of its own.
+pub(crate) fn distinct_url(port: u16, number: usize) -> String {
+    format!("http://127.1.{}.{}:{port}/", number / BLOCK, number % BLOCK + 1)
 }
 
 impl Endpoint {
     /// On one thread, which ends with the process.
     pub(crate) fn start() -> Self {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        Self::listen("127.0.0.1:0", None)
+    }
+
+    /// The same over https.
+    pub(crate) fn start_secure(tls: Arc<rustls::ServerConfig>) -> Self {
+        Self::listen("127.0.0.1:0", Some(tls.into()))
+    }
+
+    /// The same at all addresses of loopback. Connections from elsewhere are closed.
+    pub(crate) fn start_everywhere() -> Self {
+        Self::listen("0.0.0.0:0", None)
+    }
+
+    fn listen(at: &str, tls: Option<TlsAcceptor>) -> Self {
+        let listener = std::net::TcpListener::bind(at).expect("loopback has a free port");
         listener.set_nonblocking(true).expect("an option of a socket");
         let at = listener.local_addr().expect("a listener has an address");
+        let secure = tls.is_some();
         let shared: Arc<Shared> = Arc::default();
         let serving = Arc::clone(&shared);
         thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             let local = tokio::task::LocalSet::new();
-            local.block_on(&runtime, accept(listener, &serving));
+            local.block_on(&runtime, accept(listener, tls, &serving));
         });
-        Self { at, shared }
+        Self { at, secure, shared }
     }
 
     /// The address of a path.
     pub(crate) fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.at)
+        format!("{}://{}{path}", if self.secure { "https" } else { "http" }, self.at)
+    }
+
+    /// Its port.
+    pub(crate) fn port(&self) -> u16 {
+        self.at.port()
     }
 
     /// How many events were answered with 200.
@@ -116,36 +149,39 @@ impl Endpoint {
     }
 }
 
-async fn accept(listener: std::net::TcpListener, shared: &Arc<Shared>) {
+async fn accept(listener: std::net::TcpListener, tls: Option<TlsAcceptor>, shared: &Arc<Shared>) {
     let listener = TcpListener::from_std(listener).expect("a listener");
     loop {
         // What cannot be accepted will be tried again by its client.
-        let Ok((stream, _)) = listener.accept().await else { continue };
-        let shared = Arc::clone(shared);
+        let Ok((stream, from)) = listener.accept().await else { continue };
+        if !from.ip().is_loopback() {
+            continue;
+        }
+        stream.set_nodelay(true).expect("an option of a socket");
+        let (shared, tls) = (Arc::clone(shared), tls.clone());
         tokio::task::spawn_local(async move {
             shared.connections.fetch_add(1, Ordering::Relaxed);
             // An error says that the client went away.
-            serve(&stream, &shared).await.ok();
+            let served = match tls {
+                Some(tls) => match tls.accept(stream).await {
+                    Ok(stream) => serve(stream, &shared).await,
+                    Err(error) => Err(error),
+                },
+                None => serve(stream, &shared).await,
+            };
+            served.ok();
             shared.connections.fetch_sub(1, Ordering::Relaxed);
         });
     }
 }
 
-async fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let mut buffer = Vec::with_capacity(4096);
+async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, shared: &Shared) -> io::Result<()> {
+    let mut buffer = Vec::with_capacity(PIECE);
     loop {
-        stream.readable().await?;
-        let length = buffer.len();
-        let want = PIECE.min(4096.max(length));
-        buffer.resize(length + want, 0);
-        let read = stream.try_read(&mut buffer[length..]);
-        buffer.truncate(length + read.as_ref().map_or(0, |read| *read));
-        match read {
-            Ok(0) => return Ok(()),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-            Err(error) => return Err(error),
+        // A long body is read in pieces that grow with it.
+        buffer.reserve(PIECE);
+        if stream.read_buf(&mut buffer).await? == 0 {
+            return Ok(());
         }
         while let Some(head) = memchr::memmem::find(&buffer, b"\r\n\r\n") {
             let end = head + 4 + content_length(&buffer[..head]);
@@ -155,10 +191,8 @@ async fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
             let status = shared.note(&buffer[..head], &buffer[head + 4..end]);
             buffer.drain(..end);
             let answer = format!("HTTP/1.1 {status} Whatever\r\ncontent-length: 0\r\n\r\n");
-            // An answer is too short to be cut.
-            while stream.try_write(answer.as_bytes()).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
-                stream.writable().await?;
-            }
+            stream.write_all(answer.as_bytes()).await?;
+            stream.flush().await?;
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! - The *relay* is actix-web in and awc out, on one worker, with nothing between: no journal, no filter, no retry.
 //! - The *caller* is awc alone, as many requests at a time as a publisher has connections, to one URL.
-//! - The *callers* are awc alone too, to as many URLs and over as many connections as are asked for.
+//! - The *callers* are awc alone too, to as many URLs and over as many connections as are asked for, or to as many endpoints.
 //! - The [`client`] of another destination alone.
 
 use std::{
@@ -20,6 +20,7 @@ use bytes::Bytes;
 
 use super::{
     client,
+    endpoint::distinct_url,
     load::{Shape, Target, body},
 };
 
@@ -41,7 +42,7 @@ impl Floor {
     pub(crate) fn relay(again: fn() -> Command, url: &str) -> (Self, Target) {
         let mut floor = Self::start(again, &format!("relay {url}"));
         let at = floor.hear().parse().expect("an address");
-        (floor, Target { at, path: "/".to_owned(), key: String::new() })
+        (floor, Target { at, path: "/".to_owned(), key: String::new(), tls: None })
     }
 
     /// Sends to the topic of a broker when told to.
@@ -67,6 +68,11 @@ impl Floor {
     /// Posts to `urls` URLs in turn, each `base` and a number, when told to.
     pub(crate) fn callers(again: fn() -> Command, base: &str, urls: u64, at_a_time: u64) -> Self {
         Self::start(again, &format!("callers {base} {urls} {at_a_time}"))
+    }
+
+    /// Posts to as many distinct endpoints in turn, each over a connection of its own, when told to.
+    pub(crate) fn everywhere(again: fn() -> Command, port: u16, endpoints: usize, at_a_time: usize) -> Self {
+        Self::start(again, &format!("everywhere {port} {endpoints} {at_a_time}"))
     }
 
     fn start(again: fn() -> Command, role: &str) -> Self {
@@ -122,6 +128,12 @@ pub(crate) fn is_one() -> bool {
         ["callers", base, urls, at_a_time] => {
             let [urls, at_a_time] = [urls, at_a_time].map(|number| number.parse().expect("a number"));
             let urls = (0..urls).map(|number| format!("{base}{number}")).collect();
+            actix_rt::System::new().block_on(caller(urls, at_a_time));
+        }
+        ["everywhere", port, endpoints, at_a_time] => {
+            let port = port.parse().expect("a port");
+            let [endpoints, at_a_time] = [endpoints, at_a_time].map(|number| number.parse().expect("a number"));
+            let urls = (0..endpoints).map(|number| distinct_url(port, number)).collect();
             actix_rt::System::new().block_on(caller(urls, at_a_time));
         }
         ["kafka", address, topic] => actix_rt::System::new().block_on(client::kafka(address, topic)),

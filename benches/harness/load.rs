@@ -6,8 +6,11 @@
 
 use std::{
     io::{Read, Write},
-    net::{SocketAddr, TcpStream},
-    sync::atomic::{AtomicU64, Ordering},
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -15,6 +18,7 @@ use std::{
 use hdrhistogram::Histogram;
 
 use super::time::{nanoseconds, now};
+use crate::support::http::Stream;
 
 /// The type of all events.
 pub(crate) const TYPE: &str = "Bench.Event";
@@ -34,9 +38,6 @@ pub(crate) const FAILS: u64 = 0;
 /// The stamp of an event whose way nobody measures; all above it are times.
 pub(crate) const PLAIN: u64 = 1;
 
-/// No answer takes longer.
-const WAIT: Duration = Duration::from_secs(60);
-
 /// Stacks are touched for real: small ones keep a thousand publishers small.
 const STACK: usize = 128 * 1024;
 
@@ -48,6 +49,8 @@ pub(crate) struct Target {
     pub(crate) at: SocketAddr,
     pub(crate) path: String,
     pub(crate) key: String,
+    /// Whom it trusts, where it is called over https.
+    pub(crate) tls: Option<Arc<rustls::ClientConfig>>,
 }
 
 /// What a request is like.
@@ -143,14 +146,14 @@ fn run(targets: &[Target], shape: Shape, connections: usize, next: &Next<'_>) ->
 fn publish(targets: &[Target], shape: Shape, next: &Next<'_>) -> Sent {
     let mut sent = Sent { events: 0, answers: histogram() };
     let mut requests: Vec<Request> = targets.iter().map(|target| Request::new(target, shape)).collect();
-    let mut streams: Vec<(SocketAddr, TcpStream)> = Vec::new();
+    let mut streams: Vec<(SocketAddr, Stream)> = Vec::new();
     while let Some((number, at)) = next() {
         let which = (number % targets.len() as u64) as usize;
-        let address = targets[which].at;
-        if streams.iter().all(|(other, _)| *other != address) {
-            streams.push((address, connect(address)));
+        let Target { at: address, tls, .. } = &targets[which];
+        if streams.iter().all(|(other, _)| other != address) {
+            streams.push((*address, Stream::connect(*address, tls.as_ref()).expect("a server that listens")));
         }
-        let (_, stream) = streams.iter_mut().find(|(other, _)| *other == address).expect("it was made");
+        let (_, stream) = streams.iter_mut().find(|(other, _)| other == address).expect("it was made");
         requests[which].renew(shape, at);
         stream.write_all(&requests[which].bytes).expect("a server that reads");
         read_answer(stream);
@@ -160,15 +163,8 @@ fn publish(targets: &[Target], shape: Shape, next: &Next<'_>) -> Sent {
     sent
 }
 
-fn connect(at: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(at).expect("a server that listens");
-    stream.set_nodelay(true).expect("an option of a socket");
-    stream.set_read_timeout(Some(WAIT)).expect("an option of a socket");
-    stream
-}
-
 /// Reads an answer, which must be 200 and fit in one page.
-fn read_answer(stream: &mut TcpStream) {
+fn read_answer(stream: &mut Stream) {
     let (mut answer, mut length) = ([0; 4096], 0);
     loop {
         let read = stream.read(&mut answer[length..]).expect("a server that answers");
@@ -199,7 +195,7 @@ struct Request {
 impl Request {
     fn new(target: &Target, shape: Shape) -> Self {
         let body = body(shape);
-        let Target { at, path, key } = target;
+        let Target { at, path, key, .. } = target;
         let head = format!(
             "POST {path} HTTP/1.1\r\nhost: {at}\r\ncontent-type: application/json\r\naeg-sas-key: {key}\r\ncontent-length: {}\r\n\r\n",
             body.len()

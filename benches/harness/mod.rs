@@ -39,7 +39,7 @@ pub(crate) struct Bench {
 type Run = fn(&Bench) -> Vec<Row>;
 
 /// All benches of the whole server, by name.
-pub(crate) const BENCHES: [(&str, Run); 12] = [
+pub(crate) const BENCHES: [(&str, Run); 14] = [
     ("single", rows::single::run),
     ("batches", rows::batches::run),
     ("fan-out", rows::fan_out::run),
@@ -47,6 +47,8 @@ pub(crate) const BENCHES: [(&str, Run); 12] = [
     ("steady", rows::steady::run),
     ("width", rows::width::run),
     ("many", rows::many::run),
+    ("https", rows::https::run),
+    ("endpoints", rows::endpoints::run),
     ("pull", rows::pull::run),
     ("destinations", rows::destinations::run),
     ("cluster", rows::cluster::run),

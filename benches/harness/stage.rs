@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
     thread,
     time::Duration,
 };
@@ -15,6 +16,7 @@ use super::{
     time::now,
 };
 use crate::support::{
+    certificates::Authority,
     process,
     server::{Server, SubscriptionSpec, events_path},
 };
@@ -29,6 +31,8 @@ const NAMESPACE: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.E
 pub(crate) struct Stage {
     pub(crate) server: Server,
     folder: tempfile::TempDir,
+    /// Whom its publishers trust, where it speaks https.
+    tls: Option<Arc<rustls::ClientConfig>>,
 }
 
 impl Stage {
@@ -39,19 +43,36 @@ impl Stage {
 
     /// The same with these settings.
     pub(crate) fn with(settings: &[(&str, &str)]) -> Self {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder");
+        Self::speaking(folder(), None, settings)
+    }
+
+    /// The same over https, with TLS 1.3 only.
+    pub(crate) fn secure(authority: &Authority) -> Self {
+        let folder = folder();
+        authority.issue("127.0.0.1").write(folder.path(), "server");
+        let [certificate, key] =
+            ["server.crt", "server.key"].map(|name| folder.path().join(name).display().to_string());
+        let settings = [
+            ("SERVER__TLS_CERTIFICATE", certificate.as_str()),
+            ("SERVER__TLS_KEY", &key),
+            ("SERVER__TLS_MINIMUM_VERSION", "1.3"),
+        ];
+        Self::speaking(folder, Some(authority.client()), &settings)
+    }
+
+    fn speaking(folder: tempfile::TempDir, tls: Option<Arc<rustls::ClientConfig>>, settings: &[(&str, &str)]) -> Self {
         let usual = [("DELIVERY__VALIDATE", "false"), ("JOURNAL__BACKLOG_MAX", "64 GiB")];
         let settings = [&usual[..], settings].concat();
-        let mut server = Server::on(&folder.path().join("data"), &settings);
+        let mut server = Server::speaking(&folder.path().join("data"), &settings, tls.clone());
         server.restart();
-        Self { server, folder }
+        Self { server, folder, tls }
     }
 
     /// A topic that follows an edition.
     pub(crate) fn topic(&self, name: &str, edition: &str) -> Target {
         let properties = json!({"inputSchema": "EventGridSchema", "edition": edition});
         let key = self.server.topic_of(name, &properties);
-        Target { at: self.server.at(), path: events_path(name), key }
+        Target { at: self.server.at(), path: events_path(name), key, tls: self.tls.clone() }
     }
 
     /// A subscription with the filter that most have: a type, and what the subject begins with.
@@ -80,7 +101,7 @@ impl Stage {
         }
         let keys = self.server.command("POST", &format!("{NAMESPACE}/listKeys"), &Value::Null).json();
         let key = keys["key1"].as_str().expect("a key").to_owned();
-        Target { at: self.server.at(), path: "/namespaces/plant/topics/heat".to_owned(), key }
+        Target { at: self.server.at(), path: "/namespaces/plant/topics/heat".to_owned(), key, tls: self.tls.clone() }
     }
 
     /// Its folder.
@@ -104,6 +125,10 @@ impl Stage {
         }
         bytes
     }
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder")
 }
 
 /// What a load cost.

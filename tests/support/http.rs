@@ -57,10 +57,23 @@ pub(crate) struct Client {
     stream: Option<BufReader<Stream>>,
 }
 
+/// A connection, with TLS or without.
 #[derive(Debug)]
-enum Stream {
+pub(crate) enum Stream {
     Plain(TcpStream),
     Tls(Box<rustls::StreamOwned<rustls::ClientConnection, TcpStream>>),
+}
+
+impl Stream {
+    pub(crate) fn connect(at: SocketAddr, tls: Option<&Arc<rustls::ClientConfig>>) -> io::Result<Self> {
+        let stream = TcpStream::connect(at)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(WAIT))?;
+        stream.set_write_timeout(Some(WAIT))?;
+        let Some(tls) = tls else { return Ok(Self::Plain(stream)) };
+        let session = rustls::ClientConnection::new(Arc::clone(tls), at.ip().into()).map_err(io::Error::other)?;
+        Ok(Self::Tls(Box::new(rustls::StreamOwned::new(session, stream))))
+    }
 }
 
 impl Read for Stream {
@@ -129,7 +142,7 @@ impl Client {
     pub(crate) fn exchange(&mut self, request: &[u8]) -> io::Result<Answer> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
-            None => connect(self.at, self.tls.as_ref())?,
+            None => BufReader::new(Stream::connect(self.at, self.tls.as_ref())?),
         };
         // A server may refuse before it has read everything: its response counts.
         let sent = stream.get_mut().write_all(request).and_then(|()| stream.get_mut().flush());
@@ -137,16 +150,6 @@ impl Client {
         self.stream = keep.then_some(stream);
         Ok(answer)
     }
-}
-
-fn connect(at: SocketAddr, tls: Option<&Arc<rustls::ClientConfig>>) -> io::Result<BufReader<Stream>> {
-    let stream = TcpStream::connect(at)?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(WAIT))?;
-    stream.set_write_timeout(Some(WAIT))?;
-    let Some(tls) = tls else { return Ok(BufReader::new(Stream::Plain(stream))) };
-    let session = rustls::ClientConnection::new(Arc::clone(tls), at.ip().into()).map_err(io::Error::other)?;
-    Ok(BufReader::new(Stream::Tls(Box::new(rustls::StreamOwned::new(session, stream)))))
 }
 
 /// The next answer, and whether the connection can be used again.

@@ -151,7 +151,12 @@ impl Server {
 
     /// A server whose data is in a folder of the test's, not started yet.
     pub(crate) fn on(data_dir: &Path, settings: &[(&str, &str)]) -> Self {
-        Self::prepare(settings, None, Some(data_dir))
+        Self::speaking(data_dir, settings, None)
+    }
+
+    /// The same. With a client of TLS it is called over https.
+    pub(crate) fn speaking(data_dir: &Path, settings: &[(&str, &str)], tls: Option<Arc<rustls::ClientConfig>>) -> Self {
+        Self::prepare(settings, tls, Some(data_dir))
     }
 
     /// Before its first start: its data is in a folder of the test's.

@@ -145,7 +145,7 @@ impl ClusterStage {
         let key = server.topic_of(name, &json!({"inputSchema": "EventGridSchema", "edition": "current"}));
         let usual = SubscriptionSpec::of(&endpoint.url(&format!("/{name}"))).types(&[TYPE]).prefix(SUBJECT);
         server.subscribe(name, "billing", &usual.batch(events));
-        Target { at: server.at(), path: events_path(name), key }
+        Target { at: server.at(), path: events_path(name), key, tls: None }
     }
 
     /// What a load costs these servers, and NATS with them.

@@ -19,20 +19,7 @@ const CONNECTIONS: usize = 8;
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let (scale, endpoint, stage) = (&bench.scale, Endpoint::start(), Stage::start());
-    let targets: Vec<Target> = (0..scale.square).map(|topic| stage.topic(&name(topic), "current")).collect();
-    thread::scope(|scope| {
-        for operator in 0..OPERATORS {
-            let (stage, endpoint) = (&stage, &endpoint);
-            scope.spawn(move || {
-                for topic in (operator..scale.square).step_by(OPERATORS) {
-                    for number in 0..scale.square {
-                        let url = endpoint.url(&format!("/{topic}/{number}"));
-                        stage.subscribe(&name(topic), &format!("billing-{number}"), &url, |spec| spec);
-                    }
-                }
-            });
-        }
-    });
+    let targets = subscribe_all(&stage, scale.square, |topic, number| endpoint.url(&format!("/{topic}/{number}")));
     thread::sleep(Duration::from_secs(2).min(scale.time));
     let resident = || stage.server.resident() as f64 / MEGABYTE;
     let mut idle = Vec::new();
@@ -72,6 +59,24 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
         ..idle.clone()
     };
     vec![idle, busy]
+}
+
+/// So many topics with as many subscriptions each, with the URLs of their endpoints.
+pub(super) fn subscribe_all(stage: &Stage, square: usize, url: impl Fn(usize, usize) -> String + Sync) -> Vec<Target> {
+    let targets = (0..square).map(|topic| stage.topic(&name(topic), "current")).collect();
+    thread::scope(|scope| {
+        for operator in 0..OPERATORS {
+            let url = &url;
+            scope.spawn(move || {
+                for topic in (operator..square).step_by(OPERATORS) {
+                    for number in 0..square {
+                        stage.subscribe(&name(topic), &format!("billing-{number}"), &url(topic, number), |spec| spec);
+                    }
+                }
+            });
+        }
+    });
+    targets
 }
 
 fn name(topic: usize) -> String {
