@@ -86,7 +86,7 @@ pub struct SharedState {
 struct SharedInner {
     plan: Arc<DeliveryPlan>,
     incarnation: Incarnation,
-    mailbox: Option<Addr<SubscriptionActor>>,
+    mailbox: Option<Arc<Addr<SubscriptionActor>>>,
     woken: bool,
     end: Seq,
     reports: Vec<SharedStateMessage>,
@@ -223,7 +223,7 @@ impl SharedState {
             return false;
         }
         inner.end = end;
-        inner.wake();
+        self.wake(inner);
         true
     }
 
@@ -232,7 +232,7 @@ impl SharedState {
         let mut inner = self.lock();
         if inner.incarnation == incarnation {
             inner.reports.push(report);
-            inner.wake();
+            self.wake(inner);
         }
     }
 
@@ -241,7 +241,7 @@ impl SharedState {
         let mut inner = self.lock();
         if inner.mailbox.is_some() {
             inner.reports.push(SharedStateMessage::Input(Input::Overflow { below }));
-            inner.wake();
+            self.wake(inner);
         }
     }
 
@@ -250,7 +250,7 @@ impl SharedState {
         let mut inner = self.lock();
         if inner.mailbox.is_some() {
             inner.reports.push(SharedStateMessage::Input(Input::ReleaseMemory));
-            inner.wake();
+            self.wake(inner);
         }
     }
 
@@ -258,7 +258,7 @@ impl SharedState {
     pub fn close(&self) {
         let mut inner = self.lock();
         inner.closing = true;
-        inner.wake();
+        self.wake(inner);
     }
 
     // --- incarnations ---
@@ -296,8 +296,8 @@ impl SharedState {
     /// From now on the new incarnation can be woken.
     pub(super) fn set_mailbox(&self, mailbox: Addr<SubscriptionActor>) {
         let mut inner = self.lock();
-        inner.mailbox = Some(mailbox);
-        inner.wake();
+        inner.mailbox = Some(Arc::new(mailbox));
+        self.wake(inner);
     }
 
     /// The last incarnation ended. Only a panic that chaos did not cause makes its current event a suspect, and drops the
@@ -333,7 +333,7 @@ impl SharedState {
         let mut inner = self.lock();
         inner.awaits_write = true;
         if inner.written {
-            inner.wake();
+            self.wake(inner);
         }
     }
 
@@ -354,15 +354,14 @@ impl SharedState {
     fn lock(&self) -> MutexGuard<'_, SharedInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl SharedInner {
+    /// Wakes the actor, after the unlock: the woken thread locks at once.
     #[expect(clippy::disallowed_methods, reason = "at most one wake is in the mailbox: `woken` says so")]
-    fn wake(&mut self) {
-        if let Some(mailbox) = &self.mailbox
-            && !self.woken
-        {
-            self.woken = true;
+    fn wake(&self, mut inner: MutexGuard<'_, SharedInner>) {
+        let mailbox = if inner.woken { None } else { inner.mailbox.clone() };
+        inner.woken |= mailbox.is_some();
+        drop(inner);
+        if let Some(mailbox) = mailbox {
             mailbox.do_send(Wake);
         }
     }

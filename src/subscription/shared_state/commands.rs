@@ -106,7 +106,7 @@ impl SharedState {
     pub fn command(&self, command: Command) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
         let mut inner = self.lock();
         let answer = inner.commands.push(ActorRequest::Command(command));
-        inner.wake();
+        self.wake(inner);
         answer
     }
 
@@ -115,7 +115,7 @@ impl SharedState {
     pub fn redrive_page(&self, page: RedrivePage) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
         let mut inner = self.lock();
         let answer = inner.commands.push(ActorRequest::Page(Box::new(page)));
-        inner.wake();
+        self.wake(inner);
         answer
     }
 
@@ -124,7 +124,7 @@ impl SharedState {
     pub fn retry(&self, request: RetryRequest) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
         let mut inner = self.lock();
         let answer = inner.commands.push(ActorRequest::Retry(request));
-        inner.wake();
+        self.wake(inner);
         answer
     }
 

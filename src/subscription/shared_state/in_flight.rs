@@ -61,7 +61,7 @@ impl SharedState {
         // Frees the task's memory now, not when the outcome is durable.
         in_flight.task = None;
         inner.reports.push(SharedStateMessage::Input(Input::Finished { request: id, answer }));
-        inner.wake();
+        self.wake(inner);
     }
 
     /// A request timed out and waits for a late response. [`SharedState::end_late`] reports its end.
@@ -82,7 +82,7 @@ impl SharedState {
         let Some(request) = inner.late_requests.end(id).filter(|_| taken) else { return };
         inner.late_requests.late_success(Arc::clone(&request));
         inner.reports.push(SharedStateMessage::Input(Input::Late { request }));
-        inner.wake();
+        self.wake(inner);
     }
 
     /// A write of `incarnation` is durable: outcomes of requests, late successes (`late`), and items that a late success
@@ -115,7 +115,7 @@ impl SharedState {
             self.view().ending.clear();
             inner.written = true;
             if inner.awaits_write {
-                inner.wake();
+                self.wake(inner);
             }
         }
     }

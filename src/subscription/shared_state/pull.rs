@@ -103,7 +103,7 @@ impl Drop for WaitingClient {
             inner.queue.inputs.push_back(give_back(left));
         }
         if !inner.queue.inputs.is_empty() {
-            inner.wake();
+            self.shared.wake(inner);
         }
     }
 }
@@ -116,7 +116,7 @@ impl SharedState {
         let id = ReceiveId(inner.queue.next());
         inner.queue.waiting.insert(id, (events_max, reply));
         inner.queue.inputs.push_back(Input::Receive(id, events_max));
-        inner.wake();
+        self.wake(inner);
         WaitingClient { shared: Arc::clone(self), id, answer }
     }
 
@@ -128,7 +128,7 @@ impl SharedState {
         let id = inner.queue.next();
         inner.queue.claims.insert(id, reply);
         inner.queue.inputs.push_back(Input::Claim(LeaseClaim { id, action, leases }));
-        inner.wake();
+        self.wake(inner);
         answer
     }
 
@@ -136,7 +136,7 @@ impl SharedState {
     pub fn take_back_leases(&self, leases: Vec<Lease>) {
         let mut inner = self.lock();
         inner.queue.inputs.push_back(taken_back(leases));
-        inner.wake();
+        self.wake(inner);
     }
 
     /// How many clients wait.
