@@ -58,7 +58,7 @@ pub use crate::store::log::{LogEnd, LogSlice};
 use crate::{
     clock::Clock,
     event::{Incarnation, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    policy::record::{Cursor, LedgerLine, RecordChange},
+    policy::record::{Cursor, LedgerLine, RecordChange, WriteUrgency},
     store::{
         Store, StoreError,
         chunk::{Chunk, SealedChunk},
@@ -230,7 +230,7 @@ enum WriterEntry {
     Append {
         owner: SubscriptionOwner,
         changes: Vec<RecordChange>,
-        urgent: bool,
+        urgency: WriteUrgency,
         done: CallOnce,
     },
     Meta {
@@ -253,16 +253,16 @@ enum WriterEntry {
 }
 
 impl WriterEntry {
-    /// Whether a group with this entry is written at once.
-    fn is_urgent(&self) -> bool {
+    /// How soon a group with this entry is written.
+    fn urgency(&self) -> WriteUrgency {
         match self {
-            Self::Append { urgent, .. } => *urgent,
+            Self::Append { urgency, .. } => *urgency,
             Self::Publish { .. }
             | Self::Open { .. }
             | Self::Meta { .. }
             | Self::WriteDeadLetters { .. }
             | Self::Keep { .. }
-            | Self::Close => true,
+            | Self::Close => WriteUrgency::Now,
         }
     }
 }
@@ -384,10 +384,15 @@ impl Journal {
         self.enqueue(subscription_key.partition, |reply| WriterEntry::Open { subscription_key, reply })
     }
 
-    /// Writes a subscription's changes. `done` is called when they are durable. A group with an `urgent` entry is
-    /// written at once.
-    pub fn append(&self, owner: SubscriptionOwner, changes: Vec<RecordChange>, urgent: bool, done: WriteCallback) {
-        let entry = WriterEntry::Append { owner, changes, urgent, done: CallOnce(Some(done)) };
+    /// Writes a subscription's changes. `done` is called when they are durable.
+    pub fn append(
+        &self,
+        owner: SubscriptionOwner,
+        changes: Vec<RecordChange>,
+        urgency: WriteUrgency,
+        done: WriteCallback,
+    ) {
+        let entry = WriterEntry::Append { owner, changes, urgency, done: CallOnce(Some(done)) };
         self.writer(owner.subscription_key.partition).queue.send(entry);
     }
 

@@ -10,6 +10,7 @@ use std::{
 };
 
 use super::{Error, WriteCallback, WriterEntry};
+use crate::policy::record::WriteUrgency;
 
 /// Calls back exactly once: an entry that the writer did not process gets [`Error::Closed`].
 pub(super) struct CallOnce(pub(super) Option<WriteCallback>);
@@ -34,14 +35,19 @@ impl Drop for CallOnce {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
     Nothing,
+    /// Entries that are written at once.
     Urgent,
+    /// These, and outcomes that something waits for.
+    Usual,
     Any,
 }
 
 struct QueueState {
     entries: VecDeque<WriterEntry>,
-    /// How many of the entries are urgent.
+    /// How many of the entries are written at once.
     urgent: usize,
+    /// How many of the entries are outcomes that something waits for.
+    usual: usize,
     awaited: Awaited,
     /// Whether the other end is gone.
     is_closed: bool,
@@ -53,6 +59,7 @@ impl QueueState {
             || match awaited {
                 Awaited::Nothing => true,
                 Awaited::Urgent => self.urgent > 0,
+                Awaited::Usual => self.urgent + self.usual > 0,
                 Awaited::Any => !self.entries.is_empty(),
             }
     }
@@ -81,7 +88,8 @@ pub(super) struct EntryReceiver {
 
 /// A queue.
 pub(super) fn queue() -> (EntrySender, EntryReceiver) {
-    let state = QueueState { entries: VecDeque::new(), urgent: 0, awaited: Awaited::Nothing, is_closed: false };
+    let state =
+        QueueState { entries: VecDeque::new(), urgent: 0, usual: 0, awaited: Awaited::Nothing, is_closed: false };
     let queue = Arc::new(Queue { state: Mutex::new(state), ready: Condvar::new() });
     (EntrySender(Arc::clone(&queue)), EntryReceiver { queue, taken: VecDeque::new() })
 }
@@ -89,7 +97,7 @@ pub(super) fn queue() -> (EntrySender, EntryReceiver) {
 impl EntrySender {
     /// Adds an entry. It is dropped if the writer has ended.
     pub(super) fn send(&self, entry: WriterEntry) {
-        let is_urgent = entry.is_urgent();
+        let urgency = entry.urgency();
         let mut state = self.0.lock();
         if state.is_closed {
             drop(state);
@@ -97,7 +105,8 @@ impl EntrySender {
             return drop(entry);
         }
         state.entries.push_back(entry);
-        state.urgent += usize::from(is_urgent);
+        state.urgent += usize::from(urgency == WriteUrgency::Now);
+        state.usual += usize::from(urgency == WriteUrgency::Usual);
         let is_awaited = state.awaited != Awaited::Nothing && state.has(state.awaited);
         if is_awaited {
             state.awaited = Awaited::Nothing;
@@ -137,7 +146,7 @@ impl EntryReceiver {
         if self.taken.is_empty() {
             let mut state = self.queue.lock();
             std::mem::swap(&mut state.entries, &mut self.taken);
-            state.urgent = 0;
+            (state.urgent, state.usual) = (0, 0);
         }
         self.taken.pop_front()
     }

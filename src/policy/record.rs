@@ -17,7 +17,7 @@ mod pending;
 mod runs;
 
 pub use self::{
-    change::{RecordChange, RedrivePage, RedrivenEvent},
+    change::{RecordChange, RedrivePage, RedrivenEvent, WriteUrgency},
     command::{Command, CommandRefused, RetryRequest},
     counts::OutcomeCounts,
     cursor::{Counters, Cursor, FilteredOut, LaneCursor},

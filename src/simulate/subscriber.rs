@@ -193,7 +193,7 @@ impl Subscriber {
         while let Some(input) = inputs.pop_front() {
             let step = self.core.absorb(input, now, Jitter(self.jitter.f64()));
             if let Some(write) = step.write {
-                let wait = if write.urgent { SYNC } else { SYNC + context.outcome_delay };
+                let wait = SYNC + write.urgency.delay(context.outcome_delay);
                 context.queue.plan(now.after(wait), ScheduledEvent::Of(self.number, SubscriberEvent::Durable));
                 assert!(self.writing.replace(write).is_none(), "one write is on its way at a time");
             }

@@ -274,7 +274,7 @@ impl SubscriptionActor {
     }
 
     fn write(&mut self, write: SubscriptionWrite, now: Timestamp) {
-        let SubscriptionWrite { changes, finished, late, detached, commanded, urgent } = write;
+        let SubscriptionWrite { changes, finished, late, detached, commanded, urgency } = write;
         let mut first_file: Option<Timestamp> = None;
         for change in &changes {
             match change {
@@ -314,7 +314,7 @@ impl SubscriptionActor {
             }
             Err(error) => shared.report(incarnation, SharedStateMessage::Failed(error)),
         };
-        self.context.journal.append(self.owner, changes, urgent, Box::new(done));
+        self.context.journal.append(self.owner, changes, urgency, Box::new(done));
     }
 
     fn perform(&self, effect: Effect, now: Timestamp) -> Option<Input> {

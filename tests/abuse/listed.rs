@@ -110,7 +110,7 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("journal/writer/maintenance.rs", "ENDED_MAX", "the last 50 that ended"),
     ("journal/writer/maintenance.rs", "REAP_MAX", "1024 events carried or removed at a time"),
     ("journal/writer/mod.rs", "GROUP_MAX", "4096 appends in a group"),
-    ("journal/writer/mod.rs", "OUTCOMES_MAX", "1024 outcomes that wait for others"),
+    ("journal/writer/outcomes.rs", "OUTCOMES_MAX", "1024 outcomes that wait for others"),
     ("journal/writer/trim.rs", "INTERVAL_MAX", "every log at least every 60 s"),
     ("journal/writer/trim.rs", "LOOKUPS_MAX", "64 logs examined for trimming at a time"),
     ("policy/dead_letter_store.rs", "PART_BYTES_MAX", "segments of a file's name 200 bytes"),

@@ -4,7 +4,7 @@ use gridhook::{
     dead_letter::{DeadLetterTarget, DeadLetterTotals, totals::FileInProgress},
     event::{Lane, Seq},
     journal::{DeadLetterKey, DeadLetterWrite},
-    policy::record::RecordChange,
+    policy::record::{RecordChange, WriteUrgency},
     store::keys::MetaKind,
 };
 
@@ -310,7 +310,7 @@ fn a_missing_event_is_lost_and_the_others_are_written() {
         world.add_dead_letters(subscription_key(1), 2, START).await;
         let owner = world.journal.open(subscription_key(1)).await.expect("opened").owner;
         let gone: RecordChange = dead_letter_change(Seq(1_000), START, dead());
-        world.journal.append(owner, vec![gone], true, Box::new(|answer| answer.expect("written")));
+        world.journal.append(owner, vec![gone], WriteUrgency::Now, Box::new(|answer| answer.expect("written")));
         let _actor = world.actor();
         world.enqueue(subscription_key(1), target("letters"), START);
         let totals = world.until(subscription_key(1), written(2)).await;

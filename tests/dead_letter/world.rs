@@ -18,7 +18,7 @@ use gridhook::{
     },
     event::{EventRanges, Lane, PartitionId, Schema, Seq, SubscriptionKey, TextRange, Timestamp},
     journal::{self, BacklogLimits, Journal, MetaChange, WriterThreads},
-    policy::record::{DeadLetterRecord, RecordChange},
+    policy::record::{DeadLetterRecord, RecordChange, WriteUrgency},
     store::{
         Store,
         chunk::{ChunkBuilder, WriterStamp},
@@ -123,7 +123,7 @@ impl World {
         let record = |index| dead_letter_change(first.plus(u64::from(index)), due, dead());
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let done = Box::new(move |answer| sender.send(answer).expect("somebody waits"));
-        self.journal.append(owner, (0..count).map(record).collect(), true, done);
+        self.journal.append(owner, (0..count).map(record).collect(), WriteUrgency::Now, done);
         receiver.await.expect("an answer").expect("written");
     }
 

@@ -9,7 +9,7 @@ use gridhook::{
         BacklogBound, BacklogFullPolicy, BacklogLimits, Error, Journal, JournalOptions, MetaChange, Shards,
         WriterThreads,
     },
-    policy::record::{Cursor, LaneCursor, RecordChange},
+    policy::record::{Cursor, LaneCursor, RecordChange, WriteUrgency},
     store::{
         Store,
         rocks::{RocksOptions, RocksStore},
@@ -82,7 +82,7 @@ impl Fixture {
         let cursor = RecordChange::Cursor(Box::new(Cursor { lanes: vec![lane], ..Cursor::default() }));
         let (done, answer) = std::sync::mpsc::channel();
         let done = Box::new(move |result| done.send(result).expect("the test listens"));
-        self.journal.append(owner, vec![cursor], true, done);
+        self.journal.append(owner, vec![cursor], WriteUrgency::Now, done);
         answer.recv().expect("an answer").expect("written");
     }
 

@@ -14,7 +14,9 @@ use gridhook::{
     },
     policy::{
         outcome::Reason,
-        record::{Counters, Cursor, LaneCursor, LedgerEntry, LedgerEvent, LedgerLine, RecordChange, SeqRun},
+        record::{
+            Counters, Cursor, LaneCursor, LedgerEntry, LedgerEvent, LedgerLine, RecordChange, SeqRun, WriteUrgency,
+        },
     },
     repair::fsck::{self, CheckReport},
     store::{
@@ -72,7 +74,7 @@ impl Fixture {
         let owner = self.wait(self.journal.open(subscription_key)).owner;
         let (done, answer) = std::sync::mpsc::channel();
         let done = Box::new(move |result| done.send(result).expect("the test listens"));
-        self.journal.append(owner, changes, true, done);
+        self.journal.append(owner, changes, WriteUrgency::Now, done);
         answer.recv().expect("an answer").expect("written");
     }
 

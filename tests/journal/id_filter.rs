@@ -8,7 +8,7 @@ use gridhook::{
     clock::Clock,
     event::{EventRanges, Lane, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange, Timestamp},
     journal::{BacklogLimits, Error, Journal, JournalOptions, MetaChange, Shards, WriterThreads},
-    policy::record::{Cursor, LaneCursor, RecordChange},
+    policy::record::{Cursor, LaneCursor, RecordChange, WriteUrgency},
     repair::fsck,
     store::{
         Family, Store,
@@ -193,7 +193,7 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
     let cursor = RecordChange::Cursor(Box::new(Cursor { lanes: vec![lane], ..Cursor::default() }));
     let (done, answer) = std::sync::mpsc::channel();
     let done = Box::new(move |result| done.send(result).expect("the test listens"));
-    queue.journal.append(opened.owner, vec![cursor], true, done);
+    queue.journal.append(opened.owner, vec![cursor], WriteUrgency::Now, done);
     answer.recv().expect("answered").expect("written");
     queue.hand.advance(Duration::from_secs(2));
     queue.publish(&["last".to_owned()]).expect("there is room");

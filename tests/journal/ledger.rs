@@ -8,7 +8,7 @@ use gridhook::{
     journal::{BacklogLimits, Journal, JournalOptions, MetaChange, Shards},
     policy::{
         outcome::{Failure, Outcome},
-        record::{LedgerEntry, LedgerEvent, LedgerLine, RecordChange, SeqRun, SeqRuns},
+        record::{LedgerEntry, LedgerEvent, LedgerLine, RecordChange, SeqRun, SeqRuns, WriteUrgency},
     },
     store::{Batch, Family, Store, keys, ledger},
 };
@@ -87,7 +87,7 @@ proptest! {
         for write in lines.chunks(7) {
             let (done, answer) = std::sync::mpsc::channel();
             let done = Box::new(move |result| done.send(result).expect("the test listens"));
-            journal.append(owner, write.iter().map(note).collect(), true, done);
+            journal.append(owner, write.iter().map(note).collect(), WriteUrgency::Now, done);
             answer.recv().expect("answered").expect("written");
         }
 

@@ -10,6 +10,7 @@ use gridhook::{
     },
     event::{PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{BacklogLimits, Error, Journal, JournalOptions, JournalState, MetaChange, Shards, WriterThreads},
+    policy::record::WriteUrgency,
     store::{
         Family, Store,
         keys::{self, MetaKind},
@@ -147,7 +148,7 @@ fn a_store_is_the_same_for_any_number_of_shards() {
         let (done, answer) = std::sync::mpsc::channel();
         let read = Seq::FIRST.0 + u64::from(partition % 4);
         let answered = Box::new(move |result| done.send(result).expect("the test listens"));
-        journal.journal.append(owner, vec![cursor(read)], true, answered);
+        journal.journal.append(owner, vec![cursor(read)], WriteUrgency::Now, answered);
         answer.recv().expect("an answer").expect("written");
     }
     let ends = journal.ends();

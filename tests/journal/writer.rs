@@ -23,7 +23,7 @@ use gridhook::{
     },
     policy::{
         outcome::{Failure, Reason},
-        record::{Cursor, DeadLetterRecord, LaneCursor, LedgerEvent, PendingDelivery, RecordChange},
+        record::{Cursor, DeadLetterRecord, LaneCursor, LedgerEvent, PendingDelivery, RecordChange, WriteUrgency},
     },
     store::{
         Family, Store, StoreError, Visit,
@@ -124,11 +124,20 @@ impl Fixture {
         changes: Vec<RecordChange>,
         urgent: bool,
     ) -> mpsc::Receiver<Result<(), Error>> {
+        self.append_with(owner, changes, if urgent { WriteUrgency::Now } else { WriteUrgency::Usual })
+    }
+
+    pub(super) fn append_with(
+        &self,
+        owner: SubscriptionOwner,
+        changes: Vec<RecordChange>,
+        urgency: WriteUrgency,
+    ) -> mpsc::Receiver<Result<(), Error>> {
         let (done, answer) = mpsc::channel();
         self.journal.append(
             owner,
             changes,
-            urgent,
+            urgency,
             Box::new(move |result| done.send(result).expect("the test listens")),
         );
         answer
@@ -250,7 +259,7 @@ fn answers_and_what_the_listener_hears_come_in_the_order_of_the_queue() {
         let order = order.clone();
         let done =
             Box::new(move |result: Result<(), Error>| order.send((index, result.is_ok())).expect("the test listens"));
-        queue.journal.append(owners[index % 2], vec![cursor(1)], true, done);
+        queue.journal.append(owners[index % 2], vec![cursor(1)], WriteUrgency::Now, done);
         drop(queue.ask_publish(1));
     }
     drop((hold, order));
@@ -325,6 +334,42 @@ fn where_events_come_seldom_outcomes_share_their_sync() {
     for outcome in outcomes {
         outcome.recv().expect("an answer").expect("written at the end");
     }
+}
+
+#[test]
+fn outcomes_that_nothing_waits_for_wait_several_times_as_long() {
+    let store = MemoryStore::new();
+    let delay = Duration::from_secs(60);
+    let queue = Fixture::at(Arc::new(store.clone()), delay);
+    queue.found();
+    let owners = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
+    // The writer has taken what was queued before a publish that has an answer.
+    let relaxed = |read| {
+        let outcome = queue.append_with(owners[0], vec![cursor(read)], WriteUrgency::Relaxed);
+        queue.publish(1);
+        outcome
+    };
+    let first = relaxed(1);
+    queue.hand.advance(delay * 3 / 2);
+    queue.publish(1);
+    assert!(first.try_recv().is_err(), "it does not share the sync of the next events");
+    queue.hand.advance(delay);
+    let before = store.writes();
+    queue.publish(1);
+    first.recv().expect("an answer").expect("written");
+    assert_eq!(store.writes() - before, 1, "it shares that of later ones");
+
+    let second = relaxed(2);
+    let usual = queue.append(owners[1], vec![cursor(1)], false);
+    queue.publish(1);
+    queue.hand.advance(delay);
+    queue.publish(1);
+    for outcome in [second, usual] {
+        outcome.recv().expect("an answer").expect("what something waits for takes the others along");
+    }
+    let last = relaxed(3);
+    queue.stop();
+    last.recv().expect("an answer").expect("written at the end");
 }
 
 #[test]

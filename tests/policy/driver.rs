@@ -14,7 +14,7 @@ use gridhook::{
         outcome::{Outcome, RequestResult},
         record::{
             BLOCKING, Command, Cursor, FetchedPending, HELD_BACK, LaneCursor, LedgerEntry, LedgerEvent, RecordChange,
-            Traffic,
+            Traffic, WriteUrgency,
         },
         retry::Jitter,
         retry_window,
@@ -75,6 +75,8 @@ pub(super) struct Driver {
     pub(super) connects: Vec<Timestamp>,
     /// Deliveries that commands moved.
     pub(super) commanded: u64,
+    /// How soon each write was to be durable.
+    pub(super) urgencies: Vec<WriteUrgency>,
     /// The most changes of one write.
     pub(super) largest_write: usize,
 }
@@ -126,6 +128,7 @@ impl Driver {
             reach: Box::new(|| false),
             connects: Vec::new(),
             commanded: 0,
+            urgencies: Vec::new(),
             largest_write: 0,
         }
     }
@@ -193,6 +196,7 @@ impl Driver {
                     Arc::make_mut(request).detach(*key, *order);
                 }
                 self.commanded += write.commanded.unwrap_or_default();
+                self.urgencies.push(write.urgency);
                 self.largest_write = self.largest_write.max(write.changes.len());
                 self.writes_left -= 1;
                 // As late as the actor learns it.

@@ -8,7 +8,10 @@ use gridhook::policy::{
     SubscriptionSettings,
     batch::BatchLimits,
     edition::{Edition, EndpointKind},
+    filter::key::FilterKey,
+    order::OrderSettings,
     outcome::{Failure, Outcome, Reason, RequestResult},
+    record::{Command, WriteUrgency},
 };
 
 use super::{
@@ -202,4 +205,24 @@ fn nothing_waits_for_the_write_of_a_success_but_a_retry_does() {
     driver.run_until(driver.now.after(Duration::from_secs(60)));
     assert!(driver.awaited > 0, "the retry is read from the disk: {:?}", driver.lines);
     assert_eq!(driver.order.len(), 4);
+}
+
+#[test]
+fn successes_may_be_written_late_a_failure_and_ordered_events_may_not() {
+    let mut driver = Driver::new(plain(), answers(vec![status(200), status(503), status(200)]));
+    driver.publish(&[("yes", 1)]);
+    driver.run_until(driver.now);
+    assert_eq!(driver.urgencies, [WriteUrgency::Relaxed]);
+    driver.publish(&[("yes", 1)]);
+    driver.run_until(driver.now);
+    assert_eq!(driver.urgencies[1..], [WriteUrgency::Usual]);
+    driver.command(Command::Hold);
+    assert_eq!(driver.urgencies[2..], [WriteUrgency::Now]);
+
+    let order = OrderSettings { key: FilterKey::from("subject".to_owned()), tracked_max: 100, blocks: false };
+    let ordered = SubscriptionSettings { order: Some(Arc::new(order)), ..plain() };
+    let mut driver = Driver::new(ordered, answers(vec![status(200)]));
+    driver.publish(&[("yes", 1)]);
+    driver.run_until(driver.now);
+    assert!(!driver.urgencies.contains(&WriteUrgency::Relaxed), "the next event of the key may wait for it");
 }

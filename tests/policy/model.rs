@@ -35,7 +35,7 @@ use gridhook::{
         outcome::{Failure, Outcome, RequestResult},
         record::{
             ASKED, BLOCKING, Command, CommandRefused, Cursor, DueKey, HELD_BACK, Health, LedgerEvent, Rate,
-            RecordChange, RetryRequest, Traffic,
+            RecordChange, RetryRequest, Traffic, WriteUrgency,
             job::{Job, JobCommand, JobKind, JobState},
         },
         retry::Jitter,
@@ -610,7 +610,7 @@ impl Scenario {
         if let Some(zombie) = &mut self.zombie {
             let step = zombie.absorb_all(inputs.clone(), now);
             if let Some(write) = step.write {
-                self.journal.append(self.owner, write.changes, true, Box::new(|_| {}));
+                self.journal.append(self.owner, write.changes, WriteUrgency::Now, Box::new(|_| {}));
             }
         }
         let early = if self.saboteur.does(Bug::SendEarly) { Duration::from_secs(3600) } else { Duration::ZERO };
@@ -685,7 +685,7 @@ impl Scenario {
             if !write.finished.is_empty() && self.saboteur.does(Bug::DeliverWithoutJournal) {
                 done(Ok(()));
             } else {
-                self.journal.append(self.owner, std::mem::take(&mut write.changes), write.urgent, done);
+                self.journal.append(self.owner, std::mem::take(&mut write.changes), write.urgency, done);
             }
             let write = received;
             self.order.begin_write(write.commanded);

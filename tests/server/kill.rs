@@ -14,7 +14,7 @@ use crate::support::{
 /// In one request.
 const BATCH: u32 = 10;
 
-/// An answer this long before a kill must be durable: a group waits 10 ms for company, and one or two syncs come behind,
+/// An answer this long before a kill must be durable: a group waits 10 or 40 ms for company, and one or two syncs come behind,
 /// on a machine that does other things too.
 const DURABLE: Duration = Duration::from_millis(500);
 

@@ -43,12 +43,12 @@ impl GroupWriter {
                 };
                 PendingAnswer::Opened(WriterEntry::Open { subscription_key, reply }, owner)
             }
-            WriterEntry::Append { owner, changes, urgent, done } => {
+            WriterEntry::Append { owner, changes, urgency, done } => {
                 let fenced = self.incarnations.get(&owner.subscription_key) != Some(&owner.incarnation);
                 if !fenced {
                     encode_changes(group, owner.subscription_key, &changes);
                 }
-                let entry = WriterEntry::Append { owner, changes, urgent, done };
+                let entry = WriterEntry::Append { owner, changes, urgency, done };
                 if fenced { PendingAnswer::Refused(entry, Error::Fenced) } else { PendingAnswer::Done(entry) }
             }
             WriterEntry::Meta { changes, completes, reply } => {

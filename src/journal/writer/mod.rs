@@ -3,8 +3,7 @@
 //!
 //! A group that contains anything but outcomes is written at once: a publish request, a lease, a delivery that was
 //! given up or a change of the control plane. Outcomes wait a moment for more of them: a subscription then writes one
-//! cursor for several. While events are written one group after another, outcomes wait beside them; where the last
-//! write ended a while ago, a few of them share the sync of the next events. Nothing but events is written before
+//! cursor for several, and those that nothing waits for wait longer ([`outcomes`]). Nothing but events is written before
 //! outcomes that were queued earlier.
 //!
 //! When the disk is full, publishers are refused and all other entries stay at the head of the queue until there is
@@ -16,6 +15,7 @@ mod duplicates;
 mod encode;
 mod log_guards;
 mod maintenance;
+mod outcomes;
 mod trim;
 
 use std::{
@@ -32,6 +32,7 @@ pub(super) use self::log_guards::GuardToken;
 use self::{
     duplicates::GroupIds,
     log_guards::LogGuards,
+    outcomes::WaitingOutcomes,
     trim::{LOOKUP_WAIT, TrimSchedule},
 };
 use crate::{
@@ -43,7 +44,7 @@ use crate::{
         partition_state::{LowWatermark, LowWatermarks, PartitionLogs, PartitionState},
         queue::{Awaited, EntryReceiver},
     },
-    policy::record::Cursor,
+    policy::record::{Cursor, WriteUrgency},
     store::{
         Batch, Family, Store, StoreError,
         chunk::{Chunk, SealedChunk},
@@ -63,15 +64,6 @@ const FULL_WAIT: Duration = Duration::from_millis(250);
 
 /// The maximum number of entries that share one sync.
 const GROUP_MAX: usize = 4096;
-
-/// The maximum number of outcomes that wait for others.
-const OUTCOMES_MAX: usize = 1024;
-
-/// The time after a write from which the sync of another one costs more than the cursors that it saves.
-const IDLE: Duration = Duration::from_millis(1);
-
-/// The number of outcomes up to which this is so.
-const FEW: usize = 16;
 
 /// Why a group is written at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -135,9 +127,7 @@ pub(super) fn spawn(
         ids: OpenBlocks::default(),
         guards: LogGuards::default(),
         entries,
-        expects_outcomes: false,
-        outcomes: Vec::new(),
-        outcomes_due: None,
+        outcomes: WaitingOutcomes::new(resources.options.outcome_delay),
         last_write: last_housekeeping,
         status,
         damage: resources.damage.clone(),
@@ -188,12 +178,8 @@ struct GroupWriter {
     guards: LogGuards,
     trims: TrimSchedule,
     entries: EntryReceiver,
-    /// Whether events were just appended, so that outcomes will follow.
-    expects_outcomes: bool,
-    /// Outcomes that wait for others, the oldest first.
-    outcomes: Vec<WriterEntry>,
-    /// When they are written at the latest.
-    outcomes_due: Option<Timestamp>,
+    /// Outcomes that wait for others.
+    outcomes: WaitingOutcomes,
     /// When the last write ended.
     last_write: Timestamp,
     status: Arc<WriterStatus>,
@@ -260,22 +246,18 @@ impl GroupWriter {
         };
         let mut group = std::mem::take(&mut self.parked);
         let most = group.len() + GROUP_MAX;
-        // The outcomes of what was just appended come soon. None of them is to wake this thread.
-        let mut waited = std::mem::take(&mut self.expects_outcomes) && self.options.outcome_delay <= wait;
-        if waited || !self.outcomes.is_empty() {
-            let due = *self.outcomes_due.get_or_insert_with(|| self.clock.now().after(self.options.outcome_delay));
-            waited = !self.entries.wait(Awaited::Urgent, due.since(self.clock.now()).min(wait));
-        }
+        let mut waited = self.wait_beside_outcomes(wait);
         let mut next = self.entries.next();
         if next.is_none() && self.outcomes.is_empty() {
-            (waited, self.outcomes_due) = (false, None);
+            waited = false;
+            self.outcomes.expect_nothing();
             self.entries.wait(Awaited::Any, wait);
             next = self.entries.next();
         }
         if next.is_none() && self.outcomes.is_empty() {
             return (group, self.entries.is_closed());
         }
-        let due = *self.outcomes_due.get_or_insert_with(|| self.clock.now().after(self.options.outcome_delay));
+        let mut now = self.clock.now();
         let (mut bytes, mut urgency) = (0, Urgency::None);
         let mut is_last = false;
         while group.len() + self.outcomes.len() < most && bytes < self.options.group_bytes {
@@ -284,7 +266,7 @@ impl GroupWriter {
                     is_last = true;
                     break;
                 }
-                Some(entry) if entry.is_urgent() => {
+                Some(entry) if entry.urgency() == WriteUrgency::Now => {
                     match &entry {
                         WriterEntry::Publish { chunks, .. } => {
                             bytes += chunks.iter().map(SealedChunk::bytes_len).sum::<usize>();
@@ -293,31 +275,45 @@ impl GroupWriter {
                         _ => {
                             // Nothing but events is written before an outcome that was queued earlier.
                             urgency = Urgency::Ordered;
-                            group.append(&mut self.outcomes);
+                            self.outcomes.take_into(&mut group);
                         }
                     }
                     group.push(entry);
                 }
-                Some(outcome) => self.outcomes.push(outcome),
+                Some(outcome) => self.outcomes.push(outcome, now),
                 None if self.entries.is_closed() => {
                     is_last = true;
                     break;
                 }
                 None if urgency != Urgency::None || waited => break,
-                None => waited = !self.entries.wait(Awaited::Urgent, due.since(self.clock.now())),
+                None => {
+                    waited = self.wait_beside_outcomes(wait);
+                    now = self.clock.now();
+                }
             }
         }
-        // Outcomes that came meanwhile wait for more of them, so that a subscription writes one cursor for several.
-        let is_full = self.outcomes.len() >= OUTCOMES_MAX;
-        let now = self.clock.now();
-        let shares_sync = self.outcomes.len() <= FEW && now.since(self.last_write) >= IDLE;
-        if is_last || is_full || shares_sync || urgency != Urgency::Publish || due <= now {
-            group.append(&mut self.outcomes);
-        }
-        if self.outcomes.is_empty() {
-            self.outcomes_due = None;
+        now = self.clock.now();
+        let joins = match urgency {
+            Urgency::None => false,
+            Urgency::Publish => self.outcomes.share_sync(self.last_write, now),
+            Urgency::Ordered => true,
+        };
+        if is_last || joins || self.outcomes.are_due(now) {
+            self.outcomes.take_into(&mut group);
         }
         (group, is_last)
+    }
+
+    /// While outcomes wait or are expected, waits for entries that do not wait as long, for at most `most`. Returns
+    /// whether none came.
+    fn wait_beside_outcomes(&mut self, most: Duration) -> bool {
+        let Some((awaited, until)) = self.outcomes.awaited() else { return false };
+        let wait = until.since(self.clock.now());
+        let waited = !self.entries.wait(awaited, wait.min(most));
+        if waited && wait <= most {
+            self.outcomes.reach(until);
+        }
+        waited
     }
 
     fn commit(&mut self, entries: Vec<WriterEntry>) -> Result<(), StoreError> {
@@ -393,7 +389,9 @@ impl GroupWriter {
                 PendingAnswer::Opened(entry, owner) => self.reply_opened(entry, owner),
             }
         }
-        self.expects_outcomes = !group.appended.is_empty();
+        if !group.appended.is_empty() {
+            self.outcomes.expect(self.last_write);
+        }
         let mut appended = group.appended.into_iter().peekable();
         while let Some((id, chunk)) = appended.next() {
             let mut chunks = vec![chunk];

@@ -1,5 +1,7 @@
 //! Changes of records, which the journal writes.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
 use crate::{
@@ -31,6 +33,32 @@ pub struct RedrivenEvent {
     pub waited: Option<(Timestamp, Seq, Lane)>,
     /// Its event, if the store does not have it at this position.
     pub event: Option<Bytes>,
+}
+
+/// How soon a write must be durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WriteUrgency {
+    /// Nothing waits for it: it may wait longer for others than usual.
+    Relaxed,
+    /// It waits a moment for others.
+    #[default]
+    Usual,
+    /// At once.
+    Now,
+}
+
+/// How many times the usual delay a relaxed write waits for others. A crash repeats the requests whose outcomes wait.
+const RELAXED_DELAYS: u32 = 4;
+
+impl WriteUrgency {
+    /// How long such a write waits for others, given the usual delay.
+    pub fn delay(self, usual: Duration) -> Duration {
+        match self {
+            Self::Relaxed => usual.saturating_mul(RELAXED_DELAYS),
+            Self::Usual => usual,
+            Self::Now => Duration::ZERO,
+        }
+    }
 }
 
 /// One change of a subscription's records. All changes of a write are atomic.

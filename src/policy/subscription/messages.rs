@@ -18,7 +18,7 @@ use crate::{
         outcome::RequestResult,
         record::{
             Command, DueKey, EndpointId, FetchedPending, PendingDelivery, Rate, RecordChange, RedrivePage,
-            RetryRequest, Traffic,
+            RetryRequest, Traffic, WriteUrgency,
             lease::{Lease, LeaseClaim, LeaseResult, ReceiveId},
         },
         transform::Program,
@@ -305,8 +305,8 @@ pub struct SubscriptionWrite {
     pub detached: Vec<(RequestId, (Lane, Seq), Option<OrderHash>)>,
     /// If all commands absorbed so far are in this write or in earlier ones: the number of deliveries that they moved.
     pub commanded: Option<u64>,
-    /// Whether the write must not wait for others.
-    pub urgent: bool,
+    /// How soon the write must be durable.
+    pub urgency: WriteUrgency,
 }
 
 /// What follows from an input.

@@ -316,9 +316,12 @@ impl Subscription {
     /// Whether something waits for the end of the write in progress. If not, [`Subscription::end_write`] may be called
     /// when the next input arrives, instead of [`Input::Durable`].
     pub fn waits_for_write(&self) -> bool {
-        self.pending_write.waits()
-            || self.pending_write.is_writing()
-                && (self.is_pulled() || self.ordering.is_some() || !self.jobs.is_empty() || self.is_retrying())
+        self.pending_write.waits() || self.pending_write.is_writing() && self.follows_writes()
+    }
+
+    /// Whether something follows from the end of each write.
+    fn follows_writes(&self) -> bool {
+        self.is_pulled() || self.ordering.is_some() || !self.jobs.is_empty() || self.is_retrying()
     }
 
     /// Notes that the write in progress is durable, where nothing waits for it.
@@ -473,7 +476,8 @@ impl Subscription {
         self.jobs.written();
         self.leases.written();
         let commanded = (!self.is_carrying_out()).then(|| std::mem::take(&mut self.commanded));
-        Some(self.pending_write.take(cursor, commanded, now))
+        let follows = self.follows_writes();
+        Some(self.pending_write.take(cursor, commanded, follows, now))
     }
 }
 

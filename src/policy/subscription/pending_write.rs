@@ -20,13 +20,17 @@ use crate::{
     policy::{
         SubscriptionWrite,
         order::OrderHash,
-        record::{Cursor, FilteredOut, LEDGER_BLOCK, LedgerEntry, LedgerEvent, RecordChange, SeqRuns},
+        record::{Cursor, FilteredOut, LEDGER_BLOCK, LedgerEntry, LedgerEvent, RecordChange, SeqRuns, WriteUrgency},
     },
 };
 
 /// Maximum outcomes accumulated while a write is in progress. At the limit nothing is sent until the write is durable.
 /// A crash sends unwritten requests again, and a write to a full disk can take long.
 const FINISHED_MAX: usize = 1024;
+
+/// Maximum outcomes of a relaxed write. With more of them a longer wait would save little, and a crash would repeat many
+/// requests.
+const RELAXED_OUTCOMES: usize = 16;
 
 /// Maximum changes accumulated in the same time: more than one slice of an overflowing log.
 const CHANGES_MAX: usize = 8192;
@@ -234,8 +238,14 @@ impl PendingWrite {
         self.writing && (!self.is_quiet || is_next())
     }
 
-    /// Takes all changes as the write in progress.
-    pub(super) fn take(&mut self, cursor: Cursor, commanded: Option<u64>, now: Timestamp) -> SubscriptionWrite {
+    /// Takes all changes as the write in progress; `follows` tells whether something follows from its end in any case.
+    pub(super) fn take(
+        &mut self,
+        cursor: Cursor,
+        commanded: Option<u64>,
+        follows: bool,
+        now: Timestamp,
+    ) -> SubscriptionWrite {
         let is_quiet = self.moved == LaneMove::Durable
             && (self.late.is_empty() && self.detached.is_empty())
             && self.changes.iter().all(|change| matches!(change, RecordChange::Note { .. }));
@@ -253,7 +263,14 @@ impl PendingWrite {
             }
         }
         changes.push(RecordChange::Cursor(Box::new(cursor)));
-        SubscriptionWrite { changes, finished, late, detached, commanded, urgent }
+        let urgency = if urgent {
+            WriteUrgency::Now
+        } else if is_quiet && !follows && finished.len() <= RELAXED_OUTCOMES {
+            WriteUrgency::Relaxed
+        } else {
+            WriteUrgency::Usual
+        };
+        SubscriptionWrite { changes, finished, late, detached, commanded, urgency }
     }
 
     /// Notes that the write in progress is durable.

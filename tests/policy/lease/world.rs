@@ -18,7 +18,7 @@ use gridhook::{
         filter::{Filter, key::FilterKey},
         order::OrderSettings,
         record::{
-            Command,
+            Command, WriteUrgency,
             lease::{Lease, LeaseAction, LeaseClaim, LeaseResult, ReceiveId},
         },
         retry::Jitter,
@@ -394,7 +394,7 @@ impl World {
         let Some(write) = self.write.take() else { return };
         let (done, answer) = mpsc::channel();
         let done = Box::new(move |result| done.send(result).unwrap_or_default());
-        self.journal.append(self.owner, write.changes.clone(), true, done);
+        self.journal.append(self.owner, write.changes.clone(), WriteUrgency::Now, done);
         self.wait(self.journal.change(Vec::new())).expect("there is room");
         answer.try_recv().expect("it was tried").expect("nobody fences the present life");
         self.truths.written(&write.changes, self.clock.now());

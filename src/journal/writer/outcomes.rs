@@ -1,0 +1,120 @@
+//! Outcomes that wait for others: a subscription then writes one cursor for several, and several share a sync.
+//!
+//! An outcome that something waits for is written after the delay of the settings. One that nothing waits for may wait
+//! several times as long. While events are written one group after another, outcomes wait beside them; where the last write
+//! ended a while ago, a few of them share the sync of the next events.
+
+use std::time::Duration;
+
+use crate::{
+    event::Timestamp,
+    journal::{WriterEntry, queue::Awaited},
+    policy::record::WriteUrgency,
+};
+
+/// The maximum number of outcomes that wait for others.
+const OUTCOMES_MAX: usize = 1024;
+
+/// The time after a write from which the sync of another one costs more than the cursors that it saves.
+const IDLE: Duration = Duration::from_millis(1);
+
+/// The number of outcomes up to which this is so.
+const FEW: usize = 16;
+
+/// The outcomes.
+pub(super) struct WaitingOutcomes {
+    delay: Duration,
+    /// The oldest first.
+    entries: Vec<WriterEntry>,
+    /// The highest urgency of them.
+    urgency: WriteUrgency,
+    /// When they are written at the latest.
+    due: Option<Timestamp>,
+    /// From when on they share the sync of events.
+    shares: Option<Timestamp>,
+    /// Until when the outcomes of events that were just appended are expected.
+    expected: Option<Timestamp>,
+    /// Whether the writer has just waited until `expected`.
+    is_late: bool,
+    /// Whether the writer has waited until `due`.
+    is_due: bool,
+}
+
+impl WaitingOutcomes {
+    /// None, with the delay of the settings.
+    pub(super) fn new(delay: Duration) -> Self {
+        let (entries, urgency) = (Vec::new(), WriteUrgency::Relaxed);
+        Self { delay, entries, urgency, due: None, shares: None, expected: None, is_late: false, is_due: false }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Events were appended: their outcomes come soon, and none of them is to wake the writer.
+    pub(super) fn expect(&mut self, now: Timestamp) {
+        if self.is_empty() {
+            self.expected = None;
+        }
+        self.expected.get_or_insert_with(|| now.after(self.delay));
+    }
+
+    /// None came.
+    pub(super) fn expect_nothing(&mut self) {
+        (self.expected, self.is_late) = (None, false);
+    }
+
+    /// What the writer waits for, and until when; [`None`] if no outcome waits or is expected.
+    pub(super) fn awaited(&mut self) -> Option<(Awaited, Timestamp)> {
+        self.is_late = false;
+        let until = [self.expected, self.due].into_iter().flatten().min()?;
+        let is_relaxed = self.expected.is_none() && self.urgency == WriteUrgency::Relaxed;
+        Some((if is_relaxed { Awaited::Usual } else { Awaited::Urgent }, until))
+    }
+
+    /// The writer has waited until then.
+    pub(super) fn reach(&mut self, until: Timestamp) {
+        self.is_due |= self.due == Some(until);
+        if self.expected.take_if(|expected| *expected == until).is_some() {
+            self.is_late = true;
+        }
+    }
+
+    /// Adds an outcome.
+    pub(super) fn push(&mut self, entry: WriterEntry, now: Timestamp) {
+        let (urgency, first) =
+            (entry.urgency(), |known: Option<Timestamp>, next| known.map_or(next, |known| known.min(next)));
+        let (shares, due) = match urgency {
+            WriteUrgency::Relaxed => {
+                let delay = urgency.delay(self.delay);
+                (now.after(delay / 2), now.after(delay))
+            }
+            WriteUrgency::Usual | WriteUrgency::Now if self.is_late => (now, now),
+            WriteUrgency::Usual | WriteUrgency::Now => (now, self.expected.unwrap_or_else(|| now.after(self.delay))),
+        };
+        (self.shares, self.due) = (Some(first(self.shares, shares)), Some(first(self.due, due)));
+        self.urgency = self.urgency.max(urgency);
+        self.entries.push(entry);
+    }
+
+    /// Whether they are written with events that are written now.
+    pub(super) fn share_sync(&self, last_write: Timestamp, now: Timestamp) -> bool {
+        let may_share = self.shares.is_some_and(|shares| shares <= now);
+        may_share && self.len() <= FEW && now.since(last_write) >= IDLE
+    }
+
+    /// Whether they have waited for long enough, or are as many as may wait.
+    pub(super) fn are_due(&self, now: Timestamp) -> bool {
+        self.is_due || self.len() >= OUTCOMES_MAX || self.due.is_some_and(|due| due <= now)
+    }
+
+    /// Adds all to a group.
+    pub(super) fn take_into(&mut self, group: &mut Vec<WriterEntry>) {
+        group.append(&mut self.entries);
+        *self = Self { entries: std::mem::take(&mut self.entries), ..Self::new(self.delay) };
+    }
+}
