@@ -17,7 +17,7 @@ pub struct TopicMeter {
     duplicates: Counter,
     nonconforming: Counter,
     /// Created with the first request.
-    latency: OnceLock<Box<Histogram>>,
+    latency: OnceLock<Box<Histogram<{ DURATIONS.ranges() }>>>,
     refused: Mutex<BTreeMap<PublishRefusal, u64>>,
 }
 

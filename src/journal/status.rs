@@ -41,8 +41,8 @@ pub struct CrowdedPartition {
 
 /// Measurements of all writers.
 pub(super) struct WriterMeter {
-    sync: Histogram,
-    group: Histogram,
+    sync: Histogram<{ DURATIONS.ranges() }>,
+    group: Histogram<{ EVENTS.ranges() }>,
 }
 
 impl WriterMeter {

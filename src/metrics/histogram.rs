@@ -16,12 +16,19 @@ pub struct BucketScale {
     pub per_unit: u64,
 }
 
+impl BucketScale {
+    /// The number of ranges: one for each bound, and one behind the last.
+    pub const fn ranges(&self) -> usize {
+        self.bounds.len() + 1
+    }
+}
+
 const MILLI: u64 = 1_000;
 const SECOND: u64 = 1_000 * MILLI;
 const HOUR: u64 = 3_600 * SECOND;
 
 /// Durations of requests: from a neighbouring machine's latency to the longest response timeout.
-pub static DURATIONS: BucketScale = BucketScale {
+pub const DURATIONS: BucketScale = BucketScale {
     bounds: &[
         MILLI,
         5 * MILLI / 2,
@@ -42,13 +49,13 @@ pub static DURATIONS: BucketScale = BucketScale {
 };
 
 /// Durations of a request's phases: fewer buckets, because there are five phases.
-pub static PHASES: BucketScale = BucketScale {
+pub const PHASES: BucketScale = BucketScale {
     bounds: &[MILLI / 2, 2 * MILLI, 10 * MILLI, 50 * MILLI, 200 * MILLI, SECOND, 5 * SECOND, 30 * SECOND],
     per_unit: SECOND,
 };
 
 /// Wait times of events: up to a day, Event Grid's default time to live.
-pub static WAITS: BucketScale = BucketScale {
+pub const WAITS: BucketScale = BucketScale {
     bounds: &[
         MILLI,
         10 * MILLI,
@@ -65,20 +72,25 @@ pub static WAITS: BucketScale = BucketScale {
 };
 
 /// Numbers of events in a batch.
-pub static EVENTS: BucketScale = BucketScale { bounds: &[1, 2, 5, 10, 50, 100, 500, 1_000, 5_000], per_unit: 1 };
+pub const EVENTS: BucketScale = BucketScale { bounds: &[1, 2, 5, 10, 50, 100, 500, 1_000, 5_000], per_unit: 1 };
 
-/// A histogram for concurrent use.
+/// A histogram for concurrent use, with as many ranges as its scale. It has no allocation of its own: a subscription has nine,
+/// and each request changes several of them.
 #[derive(Debug)]
-pub struct Histogram {
+pub struct Histogram<const RANGES: usize> {
     scale: &'static BucketScale,
-    ranges: Box<[AtomicU64]>,
+    ranges: [AtomicU64; RANGES],
     sum: AtomicU64,
 }
 
-impl Histogram {
+impl<const RANGES: usize> Histogram<RANGES> {
     /// An empty histogram.
+    ///
+    /// # Panics
+    /// The scale has another number of ranges.
     pub fn new(scale: &'static BucketScale) -> Self {
-        Self { scale, ranges: (0..=scale.bounds.len()).map(|_| AtomicU64::new(0)).collect(), sum: AtomicU64::new(0) }
+        assert_eq!(scale.ranges(), RANGES, "a histogram has the ranges of its scale");
+        Self { scale, ranges: [const { AtomicU64::new(0) }; RANGES], sum: AtomicU64::new(0) }
     }
 
     /// Adds a value.

@@ -16,7 +16,7 @@ fn render(format: TextFormat) -> String {
     text.sample(&[("topic", "a\\b\"c\nd"), ("outcome", "Delivered")], u64::MAX);
     text.sample(&[], 0.25);
     text.family(MetricFamily { name: "gridhook_wait_seconds", kind: MetricKind::Histogram, help: "How long." });
-    let waits = Histogram::new(&PHASES);
+    let waits = Histogram::<{ PHASES.ranges() }>::new(&PHASES);
     for millis in [1, 2, 3, 60_000] {
         waits.took(Duration::from_millis(millis));
     }
@@ -67,7 +67,7 @@ fn openmetrics_differs_in_its_heads_and_its_end() {
 
 #[test]
 fn a_value_on_a_bound_is_in_the_range_below_it() {
-    let events = Histogram::new(&EVENTS);
+    let events = Histogram::<{ EVENTS.ranges() }>::new(&EVENTS);
     [0, 1, 2, 5_000, 5_001].into_iter().for_each(|value| events.observe(value));
     let mut counts = events.counts();
     let upto: Vec<(Option<f64>, u64)> = counts.upto().collect();

@@ -16,11 +16,11 @@ pub const PHASE_NAMES: [&str; 5] = ["dns", "connect", "tls", "first_byte", "body
 
 #[derive(Debug)]
 pub(super) struct SubscriptionMeter {
-    wait: Histogram,
-    batch: Histogram,
-    response: Histogram,
-    phases: [Histogram; PHASE_NAMES.len()],
-    delivery: Histogram,
+    wait: Histogram<{ WAITS.ranges() }>,
+    batch: Histogram<{ EVENTS.ranges() }>,
+    response: Histogram<{ DURATIONS.ranges() }>,
+    phases: [Histogram<{ PHASES.ranges() }>; PHASE_NAMES.len()],
+    delivery: Histogram<{ WAITS.ranges() }>,
 }
 
 /// A snapshot of the histograms.
