@@ -141,15 +141,16 @@ impl SubscriptionActor {
         })
     }
 
-    fn absorb(&mut self, input: Input) {
-        self.absorb_all(vec![input]);
+    fn absorb(&mut self, input: Input, now: Timestamp) {
+        self.absorb_all(vec![input], now);
     }
 
     /// Passes inputs to the core together, and carries out what follows. What is answered at once is absorbed next.
-    fn absorb_all(&mut self, mut inputs: Vec<Input>) {
-        let mut now = None;
+    fn absorb_all(&mut self, mut inputs: Vec<Input>, now: Timestamp) {
+        if inputs.is_empty() {
+            return;
+        }
         while !inputs.is_empty() {
-            let now = *now.insert(self.context.clock.now());
             self.core.pause_expiry(self.context.clock.expiry_is_paused());
             // The permit of a request that has ended is free again.
             let ended = inputs.iter().filter(|input| matches!(input, Input::Finished { .. })).count();
@@ -168,7 +169,6 @@ impl SubscriptionActor {
                 inputs.extend(self.perform(effect, now));
             }
         }
-        let Some(now) = now else { return };
         self.wait_for_room(now);
         if !self.awaits_write && self.core.waits_for_write() {
             self.awaits_write = true;
@@ -195,29 +195,29 @@ impl SubscriptionActor {
 
     /// Passes what was read to the core, with what arrived before. What the core keeps is counted before the grant is
     /// released.
-    fn absorb_read(&mut self, inputs: Vec<Input>, room: ReadGrant) {
-        self.absorb_all(inputs);
+    fn absorb_read(&mut self, inputs: Vec<Input>, room: ReadGrant, now: Timestamp) {
+        self.absorb_all(inputs, now);
         self.member.keep(self.core.read_ahead_bytes());
         drop(room);
     }
 
     /// Processes what arrived since the last wake.
-    fn take(&mut self) -> Result<(), journal::Error> {
+    fn take(&mut self, now: Timestamp) -> Result<(), journal::Error> {
         let TakenMessages { end, written, is_closing, has_requests, reports, pulls } = self.shared.take();
         if is_closing {
             self.core.close();
         }
         if written && self.core.waits_for_write() {
-            self.absorb(Input::Durable);
+            self.absorb(Input::Durable, now);
         } else if written {
             self.core.end_write();
         }
         if has_requests {
-            self.apply_requested_wait(self.context.clock.now());
-            self.take_requests();
+            self.apply_requested_wait(now);
+            self.take_requests(now);
         }
         for input in pulls {
-            self.absorb(input);
+            self.absorb(input, now);
         }
         let mut inputs = Vec::with_capacity(reports.len() + 1);
         for report in reports {
@@ -225,13 +225,13 @@ impl SubscriptionActor {
                 SharedStateMessage::Input(input) => inputs.push(input),
                 SharedStateMessage::Read(input, room) => {
                     inputs.push(input);
-                    self.absorb_read(std::mem::take(&mut inputs), room);
+                    self.absorb_read(std::mem::take(&mut inputs), room, now);
                 }
                 SharedStateMessage::Slice(lane, from, slice, room) => {
                     let (damage, share) = (self.context.journal.damage(), self.member.share());
                     let input = filter_slice(&self.shared, &self.plan, damage, share, SliceRead { lane, from, slice });
                     inputs.push(input);
-                    self.absorb_read(std::mem::take(&mut inputs), room);
+                    self.absorb_read(std::mem::take(&mut inputs), room, now);
                 }
                 SharedStateMessage::Room => {
                     self.waits_for_room = false;
@@ -241,12 +241,12 @@ impl SubscriptionActor {
             }
         }
         if self.known_end.replace(end) != Some(end) {
-            inputs.push(self.read_on(end, &inputs).unwrap_or(Input::Appended { end }));
+            inputs.push(self.read_on(end, &inputs, now).unwrap_or(Input::Appended { end }));
         }
-        self.absorb_all(inputs);
+        self.absorb_all(inputs, now);
         if has_requests {
             // Those that waited for a command which is carried out now.
-            self.take_requests();
+            self.take_requests(now);
         }
         if let Some(act) = self.on_recovered.take() {
             act();
@@ -255,7 +255,7 @@ impl SubscriptionActor {
     }
 
     /// Reads what was appended, if that is all that follows from it, so that it is absorbed together with `others`.
-    fn read_on(&mut self, end: Seq, others: &[Input]) -> Option<Input> {
+    fn read_on(&mut self, end: Seq, others: &[Input], now: Timestamp) -> Option<Input> {
         let is_success = |input: &Input| match input {
             Input::Finished { answer, .. } => answer.outcome == Outcome::Delivered,
             _ => false,
@@ -263,7 +263,7 @@ impl SubscriptionActor {
         if !others.iter().all(is_success) {
             return None;
         }
-        let from = self.core.read_on(end, self.context.clock.now())?;
+        let from = self.core.read_on(end, now)?;
         self.read_log(Lane::LIVE, from, None)
     }
 
@@ -465,9 +465,8 @@ impl SubscriptionActor {
         });
     }
 
-    fn rearm(&mut self, ctx: &mut Context<Self>) {
+    fn rearm(&mut self, ctx: &mut Context<Self>, now: Timestamp) {
         self.member.keep(self.core.read_ahead_bytes());
-        let now = self.context.clock.now();
         let Some(due) = self.core.next_due(now) else { return };
         // A timer that fires early is re-armed then. That costs less than a new timer for each request.
         if self.timer.as_ref().is_some_and(|(_, set)| *set <= due) {
@@ -480,8 +479,9 @@ impl SubscriptionActor {
         let wait = due.since(now).clamp(Duration::from_millis(1), TIMER_MAX);
         let timer = ctx.run_later(wait, |actor, ctx| {
             actor.timer = None;
-            actor.absorb(Input::Tick);
-            actor.rearm(ctx);
+            let now = actor.context.clock.now();
+            actor.absorb(Input::Tick, now);
+            actor.rearm(ctx, now);
         });
         self.timer = Some((timer, now.after(wait)));
     }
@@ -491,8 +491,9 @@ impl Actor for SubscriptionActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.absorb(Input::Tick);
-        self.rearm(ctx);
+        let now = self.context.clock.now();
+        self.absorb(Input::Tick, now);
+        self.rearm(ctx, now);
         self.shared.set_mailbox(ctx.address());
     }
 }
@@ -501,8 +502,10 @@ impl Handler<Wake> for SubscriptionActor {
     type Result = ();
 
     fn handle(&mut self, _: Wake, ctx: &mut Self::Context) {
-        match self.take() {
-            Ok(()) => self.rearm(ctx),
+        // The clock is read once for all that has arrived.
+        let now = self.context.clock.now();
+        match self.take(now) {
+            Ok(()) => self.rearm(ctx, now),
             Err(error) => self.fail(&error, ctx),
         }
     }

@@ -2,17 +2,18 @@
 
 use super::SubscriptionActor;
 use crate::{
+    event::Timestamp,
     policy::{Input, record::Command},
     subscription::shared_state::ActorRequest,
 };
 
 impl SubscriptionActor {
     /// Takes operators' requests. One that is carried out in parts is answered before the next one is taken.
-    pub(super) fn take_requests(&mut self) {
+    pub(super) fn take_requests(&mut self, now: Timestamp) {
         while let Some(request) = (!self.core.is_deciding()).then(|| self.shared.next_request()).flatten() {
             let refused = match &request {
                 ActorRequest::Command(command) => self.core.refuses(*command),
-                ActorRequest::Retry(_) => self.core.refuses_retry(self.context.clock.now()),
+                ActorRequest::Retry(_) => self.core.refuses_retry(now),
                 ActorRequest::Page(page) => self.core.refuses_dead_letters(page.lane),
             };
             if let Some(why) = refused {
@@ -29,7 +30,7 @@ impl SubscriptionActor {
                 ActorRequest::Retry(request) => Input::Retry(request),
                 ActorRequest::Page(page) => Input::Redrive(page),
             };
-            self.absorb(input);
+            self.absorb(input, now);
             if let Some(wait) = self.plan.retry_after.as_ref().filter(|_| is_ending_wait) {
                 wait.end();
             }
