@@ -8,20 +8,20 @@ pub(super) mod newest;
 
 use std::str::FromStr;
 
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::HttpResponse;
 use serde_json::value::RawValue;
 use tracing::info;
 
 use self::body::problem_views;
 use super::{
     AdminError, Control,
-    arm::{no_subscription, path::TopicPath, topic},
+    arm::{Call, no_subscription, path::TopicPath, topic},
     model::{InvalidRequest, parse, read},
     query,
 };
 use crate::{
     api::dead_letters::{
-        DeadLetterDetailView, DeadLetterView, FilterBody, PageView, PurgeBody, PurgedView, RedriveBody,
+        DeadLetterDetailView, DeadLetterFilterBody, DeadLetterView, PageView, PurgeBody, PurgedView, RedriveBody,
         RedriveStartedView,
     },
     dead_letter::{
@@ -47,11 +47,11 @@ const TOP_MAX: usize = 1_000;
 
 /// The dead letters that a body selects.
 fn selection(
-    filter: Option<&FilterBody>,
+    filter: Option<&DeadLetterFilterBody>,
     keys: Option<&[String]>,
     all: bool,
 ) -> Result<DeadLetterQuery, InvalidRequest> {
-    if !all && keys.is_none() && filter.is_none_or(FilterBody::is_empty) {
+    if !all && keys.is_none() && filter.is_none_or(DeadLetterFilterBody::is_empty) {
         let problem = "selects no dead letters; allowed are \"keys\", a \"filter\" with stage, from, to, \
                        reason or id, or \"all\": true";
         return Err(InvalidRequest::new("the body", problem));
@@ -75,14 +75,10 @@ fn cursor<T: FromStr>(target: &str, given: Option<&str>, start: T) -> Result<T, 
 }
 
 /// `GET …/deadLetters`.
-pub(super) async fn list(
-    control: &Control,
-    request: &HttpRequest,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
-    let (dead_letters, location) = location(control, path, name)?;
-    let (mut filter, mut top, mut after, mut kept) = (FilterBody::default(), TOP, None, Vec::new());
+pub(super) async fn list(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+    let request = call.request;
+    let (dead_letters, location) = location(call.control, path, name)?;
+    let (mut filter, mut top, mut after, mut kept) = (DeadLetterFilterBody::default(), TOP, None, Vec::new());
     for (key, value) in url::form_urlencoded::parse(request.query_string().as_bytes()) {
         let (key, value) = (key.into_owned(), value.into_owned());
         match key.as_str() {
@@ -110,20 +106,16 @@ pub(super) async fn list(
     let next_link = next.map(|next| {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
         query.extend_pairs(&kept).append_pair("$skipToken", &next.to_string());
-        format!("{}{}?{}", control.operators_url(request), request.path(), query.finish())
+        format!("{}{}?{}", call.control.operators_url(request), request.path(), query.finish())
     });
     let value = found.iter().map(DeadLetterView::new).collect();
     Ok(HttpResponse::Ok().json(PageView { value, problems: problem_views(problems), next_link }))
 }
 
 /// `GET …/deadLetters/{key}`.
-pub(super) async fn get(
-    control: &Control,
-    path: &TopicPath,
-    name: &str,
-    key: &str,
-) -> Result<HttpResponse, AdminError> {
-    let (dead_letters, location) = location(control, path, name)?;
+pub(super) async fn get(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+    let key = call.path.name("deadLetterKey")?;
+    let (dead_letters, location) = location(call.control, path, name)?;
     let wanted: DeadLetterId = key
         .parse()
         .map_err(|no_key: browse::InvalidDeadLetterId| InvalidRequest::new("the key", no_key.to_string()))?;
@@ -152,14 +144,9 @@ pub(super) async fn get(
 }
 
 /// `POST …/deadLetters/purge`.
-pub(super) async fn purge(
-    control: &Control,
-    path: &TopicPath,
-    name: &str,
-    body: &[u8],
-) -> Result<HttpResponse, AdminError> {
-    let (dead_letters, location) = location(control, path, name)?;
-    let asked: PurgeBody = read(parse(body)?)?;
+pub(super) async fn purge(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+    let (dead_letters, location) = location(call.control, path, name)?;
+    let asked: PurgeBody = read(parse(call.body)?)?;
     let query = selection(asked.filter.as_ref(), asked.keys.as_deref(), asked.all)?;
     let at = cursor("after", asked.after.as_deref(), PurgeCursor::START)?;
     let PurgeProgress { dead_letters, problems, next } =
@@ -177,14 +164,10 @@ pub(super) async fn purge(
 }
 
 /// `POST …/deadLetters/redrive`: 202 with the started job, or 200 with the count of a dry run.
-pub(super) async fn redrive(
-    control: &Control,
-    path: &TopicPath,
-    name: &str,
-    body: &[u8],
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn redrive(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+    let control = call.control;
     let (redrives, (_, location)) = (control.redrives()?, location(control, path, name)?);
-    let asked: RedriveBody = read(parse(body)?)?;
+    let asked: RedriveBody = read(parse(call.body)?)?;
     let query = selection(asked.filter.as_ref(), asked.keys.as_deref(), asked.all)?;
     let at = cursor("after", asked.after.as_deref(), PurgeCursor::START)?;
     if asked.dry_run {

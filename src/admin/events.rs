@@ -1,14 +1,14 @@
 //! Events of a topic: `GET …/events` lists them, `GET …/events/{sequence}` returns one as it is stored, and
 //! `POST …/publish` publishes events for an operator.
 
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::HttpResponse;
 use bytes::Bytes;
 use serde::Deserialize;
 use uuid::Uuid;
 
 use super::{
-    AdminError, Control,
-    arm::{path::TopicPath, topic},
+    AdminError,
+    arm::{Call, path::TopicPath, topic},
     model::InvalidRequest,
     query,
 };
@@ -36,9 +36,10 @@ struct EventsQuery {
 }
 
 /// `GET …/events`.
-pub(super) async fn list(control: &Control, path: &TopicPath, query: &str) -> Result<HttpResponse, AdminError> {
-    let topic = topic(control, path)?;
-    let EventsQuery { top, before, event_type, subject, id } = query::read(query, "top, before, type, subject and id")?;
+pub(super) async fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+    let topic = topic(call.control, path)?;
+    let EventsQuery { top, before, event_type, subject, id } =
+        query::read(call.request.query_string(), "top, before, type, subject and id")?;
     let top = query::number("top", top.as_deref(), TOP, 1..=TOP_MAX, "events")?;
     let before = before.map(|given| sequence_number("before", &given)).transpose()?;
     let is_domain = topic.record().is_domain();
@@ -71,8 +72,9 @@ fn sequence_number(name: &str, given: &str) -> Result<Seq, InvalidRequest> {
 }
 
 /// `GET …/events/{sequence}`.
-pub(super) async fn get(control: &Control, path: &TopicPath, sequence: &str) -> Result<HttpResponse, AdminError> {
-    let topic = topic(control, path)?;
+pub(super) async fn get(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+    let sequence = call.path.name("sequence")?;
+    let topic = topic(call.control, path)?;
     let seq = sequence_number("sequence", sequence)?;
     let event = topic.event(seq).await.map_err(registry::Error::from)?;
     let missing = || AdminError::NotFound(format!("The log of the topic has no event with the sequence {sequence}."));
@@ -85,16 +87,11 @@ pub(super) async fn get(control: &Control, path: &TopicPath, sequence: &str) -> 
 }
 
 /// `POST …/publish`. A refusal has the body that a publisher receives.
-pub(super) async fn publish(
-    control: &Control,
-    request: &HttpRequest,
-    path: &TopicPath,
-    body: &[u8],
-) -> Result<HttpResponse, AdminError> {
-    let topic = topic(control, path)?;
-    let publisher = control.exposition.publisher().ok_or(AdminError::Broken("no publisher is set up"))?;
-    match publisher.publish_for_operator(&topic, request, Bytes::copy_from_slice(body)).await {
+pub(super) async fn publish(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+    let topic = topic(call.control, path)?;
+    let publisher = call.control.exposition.publisher().ok_or(AdminError::Broken("no publisher is set up"))?;
+    match publisher.publish_for_operator(&topic, call.request, Bytes::copy_from_slice(call.body)).await {
         Ok(()) => Ok(HttpResponse::Ok().finish()),
-        Err(refusal) => Ok(refusal.respond(Uuid::new_v4(), control.clock.wall())),
+        Err(refusal) => Ok(refusal.respond(Uuid::new_v4(), call.control.clock.wall())),
     }
 }

@@ -4,8 +4,8 @@
 use actix_web::HttpResponse;
 
 use super::{
-    AdminError, Control,
-    arm::{no_subscription, path::TopicPath, topic},
+    AdminError,
+    arm::{Call, no_subscription, path::TopicPath, topic},
     model::{InvalidRequest, subscription::namespace::mode},
 };
 use crate::{
@@ -108,16 +108,11 @@ impl ForecastView {
 }
 
 /// `GET …/explain?id=…` or `?sequence=…`.
-pub(super) async fn explain(
-    control: &Control,
-    path: &TopicPath,
-    name: &str,
-    query: &str,
-) -> Result<HttpResponse, AdminError> {
-    let wanted = event_selector(query)?;
-    let topic = topic(control, path)?;
+pub(super) async fn explain(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+    let wanted = event_selector(call.request.query_string())?;
+    let topic = topic(call.control, path)?;
     let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
-    let now = control.clock.now();
+    let now = call.control.clock.now();
     let answer = topic.explain(name, wanted, now).await.map_err(registry::Error::from)?;
     match answer.ok_or_else(|| no_subscription(path, name))? {
         ExplainAnswer::Found(report) => {

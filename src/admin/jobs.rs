@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::{AdminError, Control, permissions::Permissions, query};
 use crate::api::{
     jobs::{JobsReport, OpenJobView},
-    replay::JobView,
+    replay::ReplayView,
 };
 
 /// Default number of listed jobs …
@@ -40,7 +40,7 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     let jobs = all.into_iter().take(top).map(|(topic, record, job)| OpenJobView {
         topic: topic.record().resource_id_of(record.filter.domain_topic.as_deref()),
         subscription: record.name.to_string(),
-        job: JobView::new(&job, now),
+        job: ReplayView::new(&job, now),
     });
     Ok(HttpResponse::Ok().json(JobsReport { now: now.to_string(), open, jobs: jobs.collect() }))
 }

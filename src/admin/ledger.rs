@@ -6,8 +6,8 @@ use actix_web::HttpResponse;
 use data_encoding::{DecodeError, HEXLOWER, HEXLOWER_PERMISSIVE};
 
 use super::{
-    AdminError, Control,
-    arm::{no_subscription, path::TopicPath, topic},
+    AdminError,
+    arm::{Call, no_subscription, path::TopicPath, topic},
     ledger_line::{LineContext, OutcomeFilter},
     model::{InvalidRequest, instant},
     trace::Paging,
@@ -37,15 +37,10 @@ impl FromStr for LedgerToken {
 }
 
 /// `GET …/ledger?from=…&to=…&outcome=…`.
-pub(super) async fn ledger(
-    control: &Control,
-    path: &TopicPath,
-    name: &str,
-    query: &str,
-) -> Result<HttpResponse, AdminError> {
-    let Paging { from: start, top, rest } = Paging::<LedgerToken>::read(query, TOP)?;
-    let LedgerRequest { from, to, outcome } = LedgerRequest::read(&rest, control.clock.now())?;
-    let topic = topic(control, path)?;
+pub(super) async fn ledger(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+    let Paging { from: start, top, rest } = Paging::<LedgerToken>::read(call.request.query_string(), TOP)?;
+    let LedgerRequest { from, to, outcome } = LedgerRequest::read(&rest, call.control.clock.now())?;
+    let topic = topic(call.control, path)?;
     let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
     let wanted = move |entry: &LedgerEntry| outcome.as_ref().is_none_or(|outcome| outcome.matches(&entry.what));
     let start = start.map(|LedgerToken(key)| key);

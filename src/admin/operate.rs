@@ -8,13 +8,13 @@ use tracing::info;
 
 use super::{
     AdminError, Control,
-    arm::{no_subscription, path::TopicPath, topic},
+    arm::{Call, no_subscription, path::TopicPath, topic},
     model::{parse, read},
 };
 use crate::{
     api::{
         status::{
-            BacklogView, CountersView, HealthView, JobView, OrderStatusView, PaceView, SubscriptionStatusView,
+            BacklogView, CountersView, HealthView, JobStatusView, OrderStatusView, PaceView, SubscriptionStatusView,
             TopicStatusView, UnblockBody,
         },
         supervision::IncarnationsView,
@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-impl JobView {
+impl JobStatusView {
     fn new(job: &Job) -> Self {
         Self {
             job: job.lane.0,
@@ -66,7 +66,7 @@ impl SubscriptionStatusView {
             endpoint: PaceView::new(*endpoint, &subscription.webhook),
             counters: CountersView::new(cursor.counters),
             replayed: (cursor.jobs_begun > 0).then(|| CountersView::new(cursor.replayed)),
-            jobs: cursor.jobs.iter().map(JobView::new).collect(),
+            jobs: cursor.jobs.iter().map(JobStatusView::new).collect(),
             backlog: *backlog,
             oldest_unread: oldest_unread.map(|appended| appended.to_string()),
             oldest_unread_age_seconds: oldest_unread.map(|appended| now.since(appended).as_secs()),
@@ -181,15 +181,10 @@ pub(super) async fn status(control: &Control, path: &TopicPath, name: &str) -> R
 }
 
 /// `POST …/unblock`.
-pub(super) async fn unblock(
-    control: &Control,
-    path: &TopicPath,
-    name: &str,
-    body: &[u8],
-) -> Result<HttpResponse, AdminError> {
-    let body: UnblockBody = if body.is_empty() { UnblockBody::default() } else { read(parse(body)?)? };
+pub(super) async fn unblock(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+    let body: UnblockBody = if call.body.is_empty() { UnblockBody::default() } else { read(parse(call.body)?)? };
     let key = body.key.as_deref().map(OrderHash::of);
-    command(control, path, name, Command::Unblock { key, retry: body.retry }).await
+    command(call.control, path, name, Command::Unblock { key, retry: body.retry }).await
 }
 
 /// `POST …/hold`, `…/resume`, `…/probe` and `…/release`. The response has the new status, after the command is durable.

@@ -7,12 +7,12 @@ use tracing::info;
 
 use super::{
     AdminError, Control,
-    arm::{no_subscription, path::TopicPath, topic},
+    arm::{Call, no_subscription, path::TopicPath, topic},
     model::{InvalidRequest, instant, parse, read},
 };
 use crate::{
     api::{
-        replay::{DryRun, JobProgress, JobView, ReplayBody},
+        replay::{DryRun, JobProgress, ReplayBody, ReplayView},
         resource::Page,
         status::CountersView,
     },
@@ -62,7 +62,7 @@ impl DryRun {
     }
 }
 
-impl JobView {
+impl ReplayView {
     pub(super) fn new(job: &Job, now: Timestamp) -> Self {
         let range = match job.kind {
             JobKind::Replay { from, end } => Some((from.0, end.0)),
@@ -95,33 +95,34 @@ fn eta(so_far: Duration, passed: u64, total: u64) -> Option<Duration> {
 }
 
 /// `GET …/replays`.
-pub(super) async fn list(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
-    check(control, path, name)?;
-    let jobs = control.registry.jobs(&path.key(), name).await?;
-    let value = jobs.iter().map(|job| JobView::new(job, control.clock.now())).collect();
+pub(super) async fn list(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+    check(call.control, path, name)?;
+    let jobs = call.control.registry.jobs(&path.key(), name).await?;
+    let value = jobs.iter().map(|job| ReplayView::new(job, call.control.clock.now())).collect();
     Ok(HttpResponse::Ok().json(Page::whole(value)))
 }
 
 /// `GET …/replays/{replayId}`.
-pub(super) async fn get(control: &Control, path: &TopicPath, name: &str, id: &str) -> Result<HttpResponse, AdminError> {
-    check(control, path, name)?;
-    let job = control.registry.job(&path.key(), name, lane(id)?).await?;
-    Ok(HttpResponse::Ok().json(JobView::new(&job, control.clock.now())))
+pub(super) async fn get(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+    let id = call.path.name("replayId")?;
+    check(call.control, path, name)?;
+    let job = call.control.registry.job(&path.key(), name, lane(id)?).await?;
+    Ok(HttpResponse::Ok().json(ReplayView::new(&job, call.control.clock.now())))
 }
 
 /// `POST …/replays/{replayId}/pause`, `…/resume` and `…/cancel`.
 pub(super) async fn command(
-    control: &Control,
+    call: Call<'_>,
     path: &TopicPath,
     name: &str,
-    id: &str,
     command: fn(Lane) -> JobCommand,
 ) -> Result<HttpResponse, AdminError> {
-    check(control, path, name)?;
+    let id = call.path.name("replayId")?;
+    check(call.control, path, name)?;
     let (key, command) = (path.key(), command(lane(id)?));
-    control.registry.command(&key, name, Command::Job(command)).await?;
+    call.control.registry.command(&key, name, Command::Job(command)).await?;
     info!(topic = key, subscription = name, ?command, "operator command done");
-    get(control, path, name, id).await
+    get(call, path, name).await
 }
 
 /// Checks that the event subscription exists.
@@ -136,14 +137,10 @@ fn lane(id: &str) -> Result<Lane, AdminError> {
 }
 
 /// `POST …/replays`.
-pub(super) async fn start(
-    control: &Control,
-    path: &TopicPath,
-    name: &str,
-    body: &[u8],
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn start(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+    let control = call.control;
     check(control, path, name)?;
-    let body: ReplayBody = if body.is_empty() { ReplayBody::default() } else { read(parse(body)?)? };
+    let body: ReplayBody = if call.body.is_empty() { ReplayBody::default() } else { read(parse(call.body)?)? };
     let (key, range, rate) = (path.key(), body.range()?, body.rate()?);
     if body.dry_run {
         let content = control.registry.preview_replay(&key, name, range).await?;
@@ -151,5 +148,5 @@ pub(super) async fn start(
     }
     let job = control.registry.replay(&key, name, range, rate).await?;
     info!(topic = key, subscription = name, job = job.lane.0, "replay started");
-    Ok(HttpResponse::Created().json(JobView::new(&job, control.clock.now())))
+    Ok(HttpResponse::Created().json(ReplayView::new(&job, control.clock.now())))
 }

@@ -6,27 +6,23 @@ use actix_web::HttpResponse;
 use tracing::info;
 
 use super::{
-    AdminError, Control,
-    arm::{no_subscription, path::TopicPath, topic},
+    AdminError,
+    arm::{Call, no_subscription, path::TopicPath, topic},
     model::{InvalidRequest, parse, read},
 };
 use crate::{
-    api::retry::{DELIVERIES_MAX, RetriedView, RetryBody},
+    api::retry::{DELIVERIES_MAX, RetriedView, RetryNowBody},
     control::registry::{self, SubscriptionStatus},
     event::{Lane, Seq, Timestamp},
     policy::record::{BLOCKING, DueKey, Health, RetryRequest},
 };
 
 /// `POST …/retry`.
-pub(super) async fn retry(
-    control: &Control,
-    path: &TopicPath,
-    name: &str,
-    body: &[u8],
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn retry(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+    let control = call.control;
     let topic = topic(control, path)?;
     let now = control.clock.now();
-    let RetryBody { all, sequences, after } = read(parse(body)?)?;
+    let RetryNowBody { all, sequences, after } = read(parse(call.body)?)?;
     let (request, next) = match (all, sequences) {
         (true, None) => {
             let first = || (DueKey::at(now.after(Duration::from_micros(1))), now);

@@ -8,8 +8,8 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde_json::value::RawValue;
 
 use super::{
-    AdminError, Control,
-    arm::{no_subscription, path::TopicPath, topic},
+    AdminError,
+    arm::{Call, no_subscription, path::TopicPath, topic},
     model::{
         InvalidRequest,
         subscription::{
@@ -72,18 +72,16 @@ impl TransformTestReport {
 
 /// `POST …/testFilter`.
 pub(super) async fn test_filter(
-    control: &Control,
-    request: &HttpRequest,
+    call: Call<'_>,
     path: &TopicPath,
     name: Option<&str>,
-    body: &[u8],
 ) -> Result<HttpResponse, AdminError> {
-    let topic = topic(control, path)?;
+    let topic = topic(call.control, path)?;
     let record = topic.record();
     let find = |name| topic.subscription(name).ok_or_else(|| no_subscription(path, name));
     let subscription = name.map(find).transpose()?;
-    let ranges = control.editions.ranges(&record.edition)?;
-    let TestRequest { draft, sample } = test::filter(&record, ranges, body)?;
+    let ranges = call.control.editions.ranges(&record.edition)?;
+    let TestRequest { draft, sample } = test::filter(&record, ranges, call.body)?;
     // A draft filter gets the domain topic of the event subscription.
     let stored = subscription.as_ref().map(|subscription| &subscription.filter);
     let domain_topic = stored.and_then(|filter| filter.domain_topic.clone());
@@ -92,26 +90,20 @@ pub(super) async fn test_filter(
         || InvalidRequest::new("filter", "is missing; without an event subscription there is no other filter");
     let filter = draft.as_ref().or(stored).ok_or_else(missing)?;
     let mut report = FilterTestReport::default();
-    each(&topic, request, sample, &mut |event| report.add(filter, &event)).await?;
+    each(&topic, call.request, sample, &mut |event| report.add(filter, &event)).await?;
     Ok(HttpResponse::Ok().json(report))
 }
 
 /// `POST …/testTransform`.
-pub(super) async fn test_transform(
-    control: &Control,
-    request: &HttpRequest,
-    path: &TopicPath,
-    name: &str,
-    body: &[u8],
-) -> Result<HttpResponse, AdminError> {
-    let topic = topic(control, path)?;
+pub(super) async fn test_transform(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+    let topic = topic(call.control, path)?;
     let record = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
-    let TestRequest { draft, sample } = test::transform(body)?;
+    let TestRequest { draft, sample } = test::transform(call.body)?;
     let missing = || InvalidRequest::new("transform", "is missing, and the event subscription has none");
     let transform = draft.as_ref().or(record.transform.as_ref()).ok_or_else(missing)?;
     let program = program(transform, &record)?;
     let mut report = TransformTestReport::default();
-    each(&topic, request, sample, &mut |event| report.add(&program, &event, record.delivery_schema)).await?;
+    each(&topic, call.request, sample, &mut |event| report.add(&program, &event, record.delivery_schema)).await?;
     Ok(HttpResponse::Ok().json(report))
 }
 

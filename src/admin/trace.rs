@@ -7,8 +7,8 @@ use actix_web::HttpResponse;
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    AdminError, Control,
-    arm::{path::TopicPath, topic},
+    AdminError,
+    arm::{Call, path::TopicPath, topic},
     explain::event_selector,
     ledger_line::LineContext,
     model::InvalidRequest,
@@ -177,11 +177,11 @@ fn sentence(traced: &SubscriptionTrace, next_attempt: Option<&str>) -> String {
 }
 
 /// `GET …/trace?id=…` or `?sequence=…`.
-pub(super) async fn trace(control: &Control, path: &TopicPath, query: &str) -> Result<HttpResponse, AdminError> {
-    let Paging { from, top, rest } = Paging::<TraceToken>::read(query, TOP)?;
+pub(super) async fn trace(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+    let Paging { from, top, rest } = Paging::<TraceToken>::read(call.request.query_string(), TOP)?;
     let wanted = event_selector(&rest)?;
-    let topic = topic(control, path)?;
-    let now = control.clock.now();
+    let topic = topic(call.control, path)?;
+    let now = call.control.clock.now();
     let TraceResult { occurrences, log, next } =
         topic.trace(&wanted, from, top, now).await.map_err(registry::Error::from)?;
     Ok(HttpResponse::Ok().json(TraceView {

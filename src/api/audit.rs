@@ -19,7 +19,6 @@ pub struct AuditPageView {
 /// An operation of an operator.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = AuditEntry)]
 pub struct AuditEntry {
     /// Number of the entry, ascending.
     pub number: u64,

@@ -10,7 +10,7 @@ use super::ledger::LineView;
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeadLetterFilter)]
-pub struct FilterBody {
+pub struct DeadLetterFilterBody {
     /// `waiting` or `written`; default both
     pub stage: Option<String>,
     /// Earliest time of the last attempt, or of the publish if there was none; default no limit
@@ -28,7 +28,7 @@ pub struct FilterBody {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeadLetterPurge)]
 pub struct PurgeBody {
-    pub filter: Option<FilterBody>,
+    pub filter: Option<DeadLetterFilterBody>,
     /// Keys of the selected dead letters
     pub keys: Option<Vec<String>>,
     /// Whether to select all dead letters; default false
@@ -46,7 +46,7 @@ pub struct PurgeBody {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeadLetterRedrive)]
 pub struct RedriveBody {
-    pub filter: Option<FilterBody>,
+    pub filter: Option<DeadLetterFilterBody>,
     /// Keys of the selected dead letters
     pub keys: Option<Vec<String>>,
     /// Whether to select all dead letters; default false

@@ -6,7 +6,6 @@ use utoipa::ToSchema;
 /// A page of the events of a topic, newest first.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = EventList)]
 pub struct EventList {
     pub events: Vec<EventLine>,
     /// Value of `before` for the next page; missing at the beginning of the log. A page without events may have it.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::replay::JobView;
+use super::replay::ReplayView;
 
 /// `GET /jobs`.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
@@ -27,5 +27,5 @@ pub struct OpenJobView {
     /// Name of the event subscription.
     pub subscription: String,
     #[serde(flatten)]
-    pub job: JobView,
+    pub job: ReplayView,
 }

@@ -15,7 +15,6 @@ use crate::control::record::{
 /// The body of a PUT or PATCH of a namespace.
 #[derive(Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = NamespaceBody)]
 pub struct NamespaceBody {
     #[serde(skip_serializing)]
     pub name: Option<String>,
@@ -28,7 +27,6 @@ pub struct NamespaceBody {
 
 #[derive(Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = NamespaceBodyProperties)]
 pub struct NamespaceBodyProperties {
     pub public_network_access: Option<PublicNetworkAccess>,
     pub inbound_ip_rules: Option<Vec<IpRule>>,
@@ -72,7 +70,6 @@ pub struct NamespaceViewProperties {
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[schema(as = TopicsConfiguration)]
 pub struct TopicsConfiguration {
     /// Host name and port of the data plane of the namespace
     pub hostname: String,
@@ -81,7 +78,6 @@ pub struct TopicsConfiguration {
 /// The body of a PUT or PATCH of a namespace topic.
 #[derive(Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = NamespaceTopicBody)]
 pub struct NamespaceTopicBody {
     #[serde(skip_serializing)]
     pub name: Option<String>,
@@ -90,7 +86,6 @@ pub struct NamespaceTopicBody {
 
 #[derive(Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = NamespaceTopicBodyProperties)]
 pub struct NamespaceTopicBodyProperties {
     /// Kind of the publisher, `Custom`
     pub publisher_type: Option<String>,

@@ -6,7 +6,6 @@ use utoipa::ToSchema;
 /// An operation of the provider.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = ProviderOperation)]
 pub struct ProviderOperation {
     /// Name of the operation, such as `Microsoft.EventGrid/topics/write`
     pub name: String,
@@ -37,7 +36,6 @@ pub struct TopicType {
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = TopicTypeProperties)]
 pub struct TopicTypeProperties {
     pub provider: String,
     pub resource_type: String,

@@ -8,7 +8,6 @@ use super::status::CountersView;
 /// A request for a replay.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = ReplayBody)]
 pub struct ReplayBody {
     /// Earliest time of publish, such as `2040-01-01T00:00:00Z`; default the oldest stored event
     #[schema(example = "2026-01-01T00:00:00Z")]
@@ -41,7 +40,7 @@ pub struct DryRun {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Replay)]
-pub struct JobView {
+pub struct ReplayView {
     /// Id of the job, also in the header `aeg-replay-job` or `aeg-redrive-job` of its requests
     pub id: String,
     /// Kind of the job: `replay` or `redrive`

@@ -10,7 +10,7 @@ pub const DELIVERIES_MAX: usize = 1_000;
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = Retry)]
-pub struct RetryBody {
+pub struct RetryNowBody {
     /// Whether to retry all pending deliveries, a part at a time.
     #[serde(default)]
     pub all: bool,

@@ -6,7 +6,6 @@ use utoipa::ToSchema;
 /// The caller of the request, and its session.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = Session)]
 pub struct Session {
     /// Token of the session for the header `Authorization: Bearer`; only in the response that starts it.
     #[serde(skip_serializing_if = "Option::is_none")]

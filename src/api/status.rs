@@ -24,7 +24,7 @@ pub struct SubscriptionStatusView {
     pub replayed: Option<CountersView>,
     /// Replays and redrives that have not ended
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub jobs: Vec<JobView>,
+    pub jobs: Vec<JobStatusView>,
     pub backlog: u64,
     pub oldest_unread: Option<String>,
     pub oldest_unread_age_seconds: Option<u64>,
@@ -125,7 +125,7 @@ pub struct CountersView {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = StatusJob)]
-pub struct JobView {
+pub struct JobStatusView {
     pub job: u16,
     /// Kind of the job: `replay` or `redrive`
     pub kind: String,

@@ -48,7 +48,7 @@ pub struct SubscriptionBodyProperties {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<TransformSchema>)]
     pub transform: Option<Transform>,
-    pub retry_policy: Option<RetryBody>,
+    pub retry_policy: Option<RetryPolicyBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_destination: Option<DeadLetterBody>,
     /// In place of `deadLetterDestination`
@@ -236,7 +236,7 @@ pub struct OrderingBody {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = RetryPolicy)]
-pub struct RetryBody {
+pub struct RetryPolicyBody {
     pub max_delivery_attempts: Option<i64>,
     pub event_time_to_live_in_minutes: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -320,7 +320,7 @@ pub struct SubscriptionViewProperties {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<TransformSchema>)]
     pub transform: Option<Transform>,
-    pub retry_policy: RetryBody,
+    pub retry_policy: RetryPolicyBody,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_destination: Option<DeadLetterBody>,
     /// In place of `deadLetterDestination`

@@ -85,7 +85,6 @@ pub struct QuarantinedView {
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[schema(as = QuarantinedEvent)]
 pub struct QuarantinedEvent {
     pub sequence: u64,
     /// Id of the event

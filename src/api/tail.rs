@@ -9,7 +9,6 @@ use super::ledger::LineView;
 /// A line of the response.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "camelCase")]
-#[schema(as = TailLine)]
 pub enum TailLine {
     /// An event was published.
     Event(Published),

@@ -6,7 +6,6 @@ use utoipa::ToSchema;
 /// A new token.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = TokenBody)]
 pub struct TokenBody {
     /// Name, unique in the server: 1 to 64 letters, digits, `.`, `_` and `-`.
     pub name: String,
@@ -51,7 +50,6 @@ pub struct TokenView {
 
 /// All named tokens.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[schema(as = TokenList)]
 pub struct TokenList {
     /// Tokens, by name.
     pub value: Vec<TokenView>,

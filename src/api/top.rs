@@ -76,7 +76,6 @@ pub struct TopReport {
 /// One event subscription.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = TopLine)]
 pub struct TopLine {
     /// Resource id of the topic, the domain or the domain topic
     pub topic: String,

@@ -16,7 +16,6 @@ use crate::control::record::{
 /// The body of a PUT or PATCH of a topic or a domain.
 #[derive(Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = TopicBody)]
 pub struct TopicBody {
     #[serde(skip_serializing)]
     pub name: Option<String>,
@@ -42,7 +41,6 @@ enum InputSchema {
 
 #[derive(Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = TopicBodyProperties)]
 pub struct TopicBodyProperties {
     #[schema(value_type = Option<InputSchema>)]
     pub input_schema: Option<String>,
@@ -180,7 +178,6 @@ pub struct DomainTopicView {
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = DomainTopicProperties)]
 pub struct DomainTopicProperties {
     pub provisioning_state: String,
 }
@@ -188,7 +185,6 @@ pub struct DomainTopicProperties {
 /// The body of a PUT of a topic of a domain, which has no settable properties.
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = DomainTopicBody)]
 pub struct DomainTopicBody {
     pub name: Option<String>,
     pub properties: Option<NoProperties>,
@@ -201,7 +197,6 @@ pub struct NoProperties {}
 /// The body of a PUT of an event type.
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = EventTypeBody)]
 pub struct EventTypeBody {
     pub properties: InlineEventType,
 }

@@ -6,7 +6,6 @@ use utoipa::ToSchema;
 
 /// The changes that a PUT would make.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, ToSchema)]
-#[schema(as = Difference)]
 pub struct Difference {
     /// Whether the resource exists.
     pub exists: bool,

@@ -15,8 +15,8 @@ use super::{
     time::past,
 };
 use crate::api::dead_letters::{
-    DeadLetterView, FilterBody, NewDeadLetterView, NewestDeadLettersView, PageView, ProblemView, PurgeBody, PurgedView,
-    RedriveBody, RedriveStartedView,
+    DeadLetterFilterBody, DeadLetterView, NewDeadLetterView, NewestDeadLettersView, PageView, ProblemView, PurgeBody,
+    PurgedView, RedriveBody, RedriveStartedView,
 };
 
 /// The flags of `dead-letters`.
@@ -76,10 +76,10 @@ impl FilterArgs {
     }
 
     /// The filter in a body, if there is one.
-    fn body(&self) -> Option<FilterBody> {
+    fn body(&self) -> Option<DeadLetterFilterBody> {
         let Self { stage, from, to, reason, id } = self;
         let [stage, from, to, reason, id] = [stage, from, to, reason, id].map(Clone::clone);
-        (!self.pairs().is_empty()).then_some(FilterBody { stage, from, to, reason, id })
+        (!self.pairs().is_empty()).then_some(DeadLetterFilterBody { stage, from, to, reason, id })
     }
 }
 

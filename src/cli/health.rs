@@ -35,15 +35,15 @@ pub struct Health {
 }
 
 /// The result of the check.
-pub struct HealthView {
+pub struct HealthCheckView {
     /// Whether the server is healthy.
     pub is_healthy: bool,
     /// The text to print.
     pub text: String,
 }
 
-impl From<HealthView> for CommandOutcome {
-    fn from(HealthView { is_healthy, text }: HealthView) -> Self {
+impl From<HealthCheckView> for CommandOutcome {
+    fn from(HealthCheckView { is_healthy, text }: HealthCheckView) -> Self {
         Self::new(text, is_healthy)
     }
 }
@@ -53,7 +53,7 @@ impl Health {
     ///
     /// # Errors
     /// The flags or the context name no usable server.
-    pub async fn run(self) -> Result<HealthView, ClientError> {
+    pub async fn run(self) -> Result<HealthCheckView, ClientError> {
         let (server, client) = self.address.client()?;
         let (is_healthy, text) = match tokio::time::timeout(self.wait, self.probe(&server, &client)).await {
             Ok(Ok(result)) => result,
@@ -62,7 +62,7 @@ impl Health {
         };
         let json = json!({"server": server.as_str(), "healthy": is_healthy, "text": text});
         let text = self.printed.format(&json, |_| escape::text(&text).into_owned());
-        Ok(HealthView { is_healthy, text })
+        Ok(HealthCheckView { is_healthy, text })
     }
 
     async fn probe(&self, server: &Url, client: &Client) -> Result<(bool, String), String> {

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::api::{
     jobs::{JobsReport, OpenJobView},
-    replay::{DryRun, JobProgress, JobView, ReplayBody},
+    replay::{DryRun, JobProgress, ReplayBody, ReplayView},
     resource::Page,
     status::CountersView,
 };
@@ -108,13 +108,13 @@ impl Replay {
                 let answer: Value = session.post(&target.replays(""), &body).await?;
                 match (dry_run, watch) {
                     (true, _) => target.client.print(&answer, counted),
-                    (false, true) => target.watch(&session, read::<JobView>(&answer)?.id).await,
+                    (false, true) => target.watch(&session, read::<ReplayView>(&answer)?.id).await,
                     (false, false) => target.client.print(&answer, format_job),
                 }
             }
             ReplayCommand::List { target } => {
                 let answer: Value = target.client.control.session()?.get(&target.replays("")).await?;
-                target.client.print(&answer, |page: &Page<JobView>| jobs(&page.value))
+                target.client.print(&answer, |page: &Page<ReplayView>| jobs(&page.value))
             }
             ReplayCommand::Running { client } => {
                 let answer: Value = client.control.session()?.get("/jobs?top=1000").await?;
@@ -164,7 +164,7 @@ impl SubscriptionArgs {
         let path = self.replays(&format!("/{}", client::segment(&id)));
         loop {
             let answer: Value = session.get(&path).await?;
-            let job: JobView = read(&answer)?;
+            let job: ReplayView = read(&answer)?;
             print::update(&bar(&job));
             if !["running", "paused", "canceling"].contains(&job.state.as_str()) {
                 print::note("");
@@ -176,7 +176,7 @@ impl SubscriptionArgs {
 }
 
 /// The progress line of a replay.
-fn bar(JobView { state, progress, counters, .. }: &JobView) -> String {
+fn bar(ReplayView { state, progress, counters, .. }: &ReplayView) -> String {
     let (passed, of) = (progress.passed, progress.total.unwrap_or_default().max(1));
     let full = (passed.min(of) * BAR_WIDTH / of) as usize;
     let mut line = format!(
@@ -208,11 +208,11 @@ fn counted(DryRun { from_sequence, to_sequence, stored, matching }: &DryRun) -> 
     )
 }
 
-fn format_job(job: &JobView) -> String {
+fn format_job(job: &ReplayView) -> String {
     jobs(std::slice::from_ref(job))
 }
 
-fn jobs(jobs: &[JobView]) -> String {
+fn jobs(jobs: &[ReplayView]) -> String {
     let mut table = TextTable::new([
         "ID",
         "STATE",
@@ -227,7 +227,7 @@ fn jobs(jobs: &[JobView]) -> String {
         "LEFT",
         "STARTED",
     ]);
-    for JobView { id, state, from_sequence, to_sequence, started, progress, counters, .. } in jobs {
+    for ReplayView { id, state, from_sequence, to_sequence, started, progress, counters, .. } in jobs {
         let count = |count: Option<u64>| optional(count, |count| count.to_string());
         table.line([
             id.clone(),

@@ -159,7 +159,6 @@ pub struct FailedLockToken {
 
 /// The error of a lock token.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = LockTokenError)]
 pub struct LockTokenError {
     /// Machine-readable code of the error
     pub code: &'static str,

@@ -1,13 +1,12 @@
 //! Operations on domain topics, which have no settable properties.
 
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::HttpResponse;
 use tracing::info;
 
-use super::{Permissions, TopicPath, check_seen, list::PageRequest, not_found, topic};
+use super::{Call, Input, Permissions, TopicPath, check_seen, list::PageRequest, not_found, topic};
 use crate::{
     admin::{
         AdminError, Control,
-        auth::AdminCaller,
         model::{domain_topic, value_of},
     },
     api::{topic::DomainTopicView, what_if::Difference},
@@ -15,9 +14,10 @@ use crate::{
     event::Name,
 };
 
-pub(super) fn list(control: &Control, request: &HttpRequest, path: &TopicPath) -> Result<HttpResponse, AdminError> {
-    let page = PageRequest::of(request, control)?;
-    let permissions = Permissions::of(request)?;
+pub(super) fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+    let control = call.control;
+    let page = PageRequest::of(call.request, control)?;
+    let permissions = Permissions::of(call.request)?;
     let domain = topic(control, path)?;
     check_seen(control, &permissions, &domain, path)?;
     let record = domain.record();
@@ -37,26 +37,22 @@ pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, A
 }
 
 /// The changes that a PUT would make: only whether the domain topic exists.
-pub(super) fn difference(control: &Control, path: &TopicPath, body: &[u8]) -> Result<Difference, AdminError> {
+pub(super) fn difference(input: Input<'_>, path: &TopicPath) -> Result<Difference, AdminError> {
     let name = named(path)?;
-    domain_topic::check(name, body)?;
-    let exists = topic(control, path)?.domain_topic(name.as_str()).is_some();
+    domain_topic::check(name, input.body)?;
+    let exists = topic(input.control, path)?.domain_topic(name.as_str()).is_some();
     Ok(Difference { exists, ..Difference::default() })
 }
 
-pub(super) async fn put(
-    control: &Control,
-    caller: &AdminCaller,
-    path: &TopicPath,
-    body: &[u8],
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn put(input: Input<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let name = named(path)?;
-    domain_topic::check(name, body)?;
-    let domain = topic(control, path)?;
+    domain_topic::check(name, input.body)?;
+    let domain = topic(input.control, path)?;
     let existing = domain.domain_topic(name.as_str());
-    let system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
+    let system_data =
+        input.control.stamp(input.caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
     let saved = DomainTopic { name: name.clone(), system_data };
-    let saved = control.registry.put_domain_topic(&path.key(), saved).await?;
+    let saved = input.control.registry.put_domain_topic(&path.key(), saved).await?;
     info!(domain = %path.name, topic = %saved.name, "domain topic saved");
     Ok(HttpResponse::Created().json(DomainTopicView::new(&domain.record().resource_id(), &saved)))
 }

@@ -67,15 +67,10 @@ pub(super) async fn delete(input: Input<'_>, path: &TopicPath, name: &str) -> Re
 }
 
 /// The changes that a PUT would make.
-pub(super) fn difference(
-    control: &Control,
-    path: &TopicPath,
-    name: &str,
-    body: &[u8],
-) -> Result<Difference, AdminError> {
-    let record = topic(control, path)?.record();
+pub(super) fn difference(input: Input<'_>, path: &TopicPath, name: &str) -> Result<Difference, AdminError> {
+    let record = topic(input.control, path)?.record();
     let wrapped = |properties: &InlineEventType| serde_json::json!({"properties": value_of(properties)});
-    let requested = requested(&record, name, body)?;
+    let requested = requested(&record, name, input.body)?;
     Ok(Difference::between(find(&record, name).map(wrapped).as_ref(), &wrapped(&requested)))
 }
 

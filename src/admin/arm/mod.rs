@@ -33,9 +33,9 @@ use actix_web::{
 };
 use url::form_urlencoded;
 
-pub(super) use self::operation::{ChangeLock, Input};
+pub(super) use self::operation::{Call, ChangeLock, Input};
 use self::{
-    operation::{Call, Operation},
+    operation::Operation,
     path::{ArmPath, TopicPath},
     precondition::{Preconditions, tag, tagged},
 };

@@ -6,7 +6,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use tracing::info;
 
 use super::{
-    Permissions,
+    Call, Input, Permissions,
     list::PageRequest,
     path::{AzureScope, NamespacePath},
     topics::{identify, is_in, is_in_scope, keys_response, new_keys, regenerate},
@@ -14,7 +14,6 @@ use super::{
 use crate::{
     admin::{
         AdminError, Control,
-        auth::AdminCaller,
         model::{
             namespace::{NamespaceSpec, set},
             topic::KeyName,
@@ -59,32 +58,27 @@ pub(super) fn get(control: &Control, path: &NamespacePath) -> Result<HttpRespons
     Ok(HttpResponse::Ok().json(NamespaceView::new(&*namespace(control, path)?, &control.public_url)))
 }
 
-pub(super) async fn put(
-    control: &Control,
-    caller: &AdminCaller,
-    path: NamespacePath,
-    body: &[u8],
-) -> Result<HttpResponse, AdminError> {
-    let (existing, mut record) = planned_change(control, path, body)?;
-    record.system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
+pub(super) async fn put(input: Input<'_>, path: NamespacePath) -> Result<HttpResponse, AdminError> {
+    let control = input.control;
+    let (existing, mut record) = planned_change(input, path)?;
+    record.system_data = control.stamp(input.caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
     let saved = save(control, record).await?;
     Ok(HttpResponse::Created().json(NamespaceView::new(&saved, &control.public_url)))
 }
 
 /// The changes that a PUT would make.
-pub(super) fn difference(control: &Control, path: NamespacePath, body: &[u8]) -> Result<Difference, AdminError> {
-    let (existing, requested) = planned_change(control, path, body)?;
+pub(super) fn difference(input: Input<'_>, path: NamespacePath) -> Result<Difference, AdminError> {
+    let (existing, requested) = planned_change(input, path)?;
     Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&requested)))
 }
 
 /// The existing record, and the record after a PUT.
 fn planned_change(
-    control: &Control,
+    input: Input<'_>,
     path: NamespacePath,
-    body: &[u8],
 ) -> Result<(Option<Arc<NamespaceRecord>>, NamespaceRecord), AdminError> {
-    let spec = NamespaceSpec::put(path.name.as_str(), body)?;
-    match control.registry.namespace(path.name.as_str()) {
+    let spec = NamespaceSpec::put(path.name.as_str(), input.body)?;
+    match input.control.registry.namespace(path.name.as_str()) {
         Some(existing) if !is_in_scope(&existing.scope, &path.scope) => Err(AdminError::Conflict(format!(
             "The name '{}' is taken: names of namespaces are unique in the server, and {} exists.",
             path.name,
@@ -98,15 +92,11 @@ fn planned_change(
     }
 }
 
-pub(super) async fn patch(
-    control: &Control,
-    caller: &AdminCaller,
-    path: &NamespacePath,
-    body: &[u8],
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn patch(call: Call<'_>, path: &NamespacePath) -> Result<HttpResponse, AdminError> {
+    let control = call.control;
     let existing = namespace(control, path)?;
-    let mut record = NamespaceSpec::patch(&existing, body)?.update(&existing);
-    record.system_data = control.stamp(caller, Some(existing.system_data.as_ref()));
+    let mut record = NamespaceSpec::patch(&existing, call.body)?.update(&existing);
+    record.system_data = control.stamp(call.caller, Some(existing.system_data.as_ref()));
     let saved = save(control, identified(record, Some(&existing))).await?;
     Ok(HttpResponse::Ok().json(NamespaceView::new(&saved, &control.public_url)))
 }
@@ -137,17 +127,13 @@ pub(super) fn list_keys(control: &Control, path: &NamespacePath) -> Result<HttpR
     Ok(keys_response(&namespace(control, path)?.keys))
 }
 
-pub(super) async fn regenerate_key(
-    control: &Control,
-    caller: &AdminCaller,
-    path: &NamespacePath,
-    body: &[u8],
-) -> Result<HttpResponse, AdminError> {
-    let key = KeyName::read(body)?;
+pub(super) async fn regenerate_key(call: Call<'_>, path: &NamespacePath) -> Result<HttpResponse, AdminError> {
+    let control = call.control;
+    let key = KeyName::read(call.body)?;
     let _lock = control.lock(&lock_key(&path.name)).await;
     let mut record = NamespaceRecord::clone(&*namespace(control, path)?);
     regenerate(&mut record.keys, key)?;
-    record.system_data = control.stamp(caller, Some(record.system_data.as_ref()));
+    record.system_data = control.stamp(call.caller, Some(record.system_data.as_ref()));
     let saved = save(control, record).await?;
     info!(namespace = saved.key(), ?key, "access key replaced");
     Ok(keys_response(&saved.keys))

@@ -54,9 +54,9 @@ impl ChangeLock {
 
 /// A request and its input.
 #[derive(Clone, Copy)]
-pub(super) struct Call<'a> {
-    pub(super) request: &'a HttpRequest,
-    pub(super) input: Input<'a>,
+pub(in crate::admin) struct Call<'a> {
+    pub(in crate::admin) request: &'a HttpRequest,
+    pub(in crate::admin) input: Input<'a>,
 }
 
 impl<'a> std::ops::Deref for Call<'a> {

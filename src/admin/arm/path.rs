@@ -103,7 +103,7 @@ fn segments(path: &str) -> impl DoubleEndedIterator<Item = Option<String>> {
 
 impl ArmPath {
     /// The name that a parameter has; an error is a bug in the table of routes.
-    pub(super) fn name(&self, parameter: &str) -> Result<&str, AdminError> {
+    pub(in crate::admin) fn name(&self, parameter: &str) -> Result<&str, AdminError> {
         self.optional(parameter).ok_or(AdminError::Broken("the path has no such parameter"))
     }
 

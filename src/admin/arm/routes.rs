@@ -54,6 +54,7 @@ const PROVIDER: &str = "/providers/Microsoft.EventGrid";
 
 /// A handler of an operation on a topic.
 macro_rules! on_topic {
+    ($handler:path) => { answer!(call => $handler(call, &call.path.topic()?).await) };
     ($call:ident, $topic:ident => $body:expr) => {
         answer!($call => {
             let $topic = &$call.path.topic()?;
@@ -64,6 +65,7 @@ macro_rules! on_topic {
 
 /// A handler of an operation on an event subscription.
 macro_rules! on_subscription {
+    ($handler:path) => { answer!(call => $handler(call, &call.path.topic()?, &call.path.subscription()?).await) };
     ($call:ident, $topic:ident, $name:ident => $body:expr) => {
         answer!($call => {
             let ($topic, $name) = (&$call.path.topic()?, &$call.path.subscription()?);
@@ -94,13 +96,13 @@ static PROVIDERS: [(&str, &[Operation]); 4] = [
 
 #[rustfmt::skip]
 static TOPIC_LIST: [Operation; 1] =
-    [list(answer!(c => topics::list(c.control, c.request, c.path.route.kind, &c.path.azure_scope()?)), topics_doc::list)];
+    [list(answer!(c => topics::list(c, &c.path.azure_scope()?)), topics_doc::list)];
 
 #[rustfmt::skip]
 static TOPIC: [Operation; 4] = [
     get(on_topic!(c, topic => topics::get(c.control, topic)), topics_doc::get),
-    put(on_topic!(c, topic => topics::put(c.control, c.caller, topic.clone(), c.body).await), |c| topics::difference(c.control, c.path.topic()?, c.body), topics_doc::put),
-    patch(on_topic!(c, topic => topics::patch(c.control, c.caller, topic, c.body).await), topics_doc::patch),
+    put(on_topic!(c, topic => topics::put(c, topic.clone()).await), |c| topics::difference(c, c.path.topic()?), topics_doc::put),
+    patch(on_topic!(topics::patch), topics_doc::patch),
     delete(on_topic!(c, topic => topics::delete(c.control, topic).await), topics_doc::delete),
 ];
 
@@ -108,13 +110,13 @@ static TOPIC: [Operation; 4] = [
 #[rustfmt::skip]
 static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
     ("/listKeys", &[post(Access::ADMIN, on_topic!(c, topic => topics::list_keys(c.control, topic)), topics_doc::list_keys)]),
-    ("/regenerateKey", &[post(Access::ADMIN, on_topic!(c, topic => topics::regenerate_key(c.control, c.caller, topic, c.body).await), topics_doc::regenerate_key)]),
+    ("/regenerateKey", &[post(Access::ADMIN, on_topic!(topics::regenerate_key), topics_doc::regenerate_key)]),
     ("/status", &[get(on_topic!(c, topic => operate::topic_status(c.control, topic).await), topics_doc::status)]),
-    ("/trace", &[get(on_topic!(c, topic => trace::trace(c.control, topic, c.request.query_string()).await), topics_doc::trace)]),
-    ("/events", &[get(on_topic!(c, topic => events::list(c.control, topic, c.request.query_string()).await), events_doc::list)]),
-    ("/events/{sequence}", &[get(on_topic!(c, topic => events::get(c.control, topic, c.path.name("sequence")?).await), events_doc::get)]),
-    ("/publish", &[post(Access::OPERATE, on_topic!(c, topic => events::publish(c.control, c.request, topic, c.body).await), events_doc::publish)]),
-    ("/testFilter", &[post(Access::READ, on_topic!(c, topic => test_filter::test_filter(c.control, c.request, topic, None, c.body).await), subscriptions_doc::test_filter)]),
+    ("/trace", &[get(on_topic!(trace::trace), topics_doc::trace)]),
+    ("/events", &[get(on_topic!(events::list), events_doc::list)]),
+    ("/events/{sequence}", &[get(on_topic!(events::get), events_doc::get)]),
+    ("/publish", &[post(Access::OPERATE, on_topic!(events::publish), events_doc::publish)]),
+    ("/testFilter", &[post(Access::READ, on_topic!(c, topic => test_filter::test_filter(c, topic, None).await), subscriptions_doc::test_filter)]),
 ];
 
 /// The event types of every topic.
@@ -123,7 +125,7 @@ static EVENT_TYPES: [(&str, &[Operation]); 2] = [
     ("/eventTypes", &[get(on_topic!(c, topic => event_types::list(c.control, topic)), topics_doc::list_event_types)]),
     ("/eventTypes/{eventTypeName}", &[
         get(on_topic!(c, topic => event_types::get(c.control, topic, c.path.name("eventTypeName")?)), topics_doc::get_event_type),
-        put(on_topic!(c, topic => event_types::put(c, topic, c.path.name("eventTypeName")?).await), |c| event_types::difference(c.control, &c.path.topic()?, c.path.name("eventTypeName")?, c.body), topics_doc::put_event_type),
+        put(on_topic!(c, topic => event_types::put(c, topic, c.path.name("eventTypeName")?).await), |c| event_types::difference(c, &c.path.topic()?, c.path.name("eventTypeName")?), topics_doc::put_event_type),
         delete(on_topic!(c, topic => event_types::delete(c.input, topic, c.path.name("eventTypeName")?).await), topics_doc::delete_event_type),
     ]),
 ];
@@ -137,10 +139,10 @@ static TOPIC_LISTS: [(&str, &[Operation]); 2] = [
 
 #[rustfmt::skip]
 static DOMAIN_TOPICS: [(&str, &[Operation]); 2] = [
-    ("", &[list(on_topic!(c, topic => domain_topics::list(c.control, c.request, topic)), topics_doc::list_domain_topics)]),
+    ("", &[list(on_topic!(c, topic => domain_topics::list(c, topic)), topics_doc::list_domain_topics)]),
     ("/{domainTopicName}", &[
         get(on_topic!(c, topic => domain_topics::get(c.control, topic)), topics_doc::get_domain_topic),
-        put(on_topic!(c, topic => domain_topics::put(c.control, c.caller, topic, c.body).await), |c| domain_topics::difference(c.control, &c.path.topic()?, c.body), topics_doc::put_domain_topic),
+        put(on_topic!(domain_topics::put), |c| domain_topics::difference(c, &c.path.topic()?), topics_doc::put_domain_topic),
         delete(on_topic!(c, topic => domain_topics::delete(c.control, topic).await), topics_doc::delete_domain_topic),
     ]),
 ];
@@ -153,41 +155,41 @@ static NAMESPACES: [Operation; 1] =
 static NAMESPACE: [(&str, &[Operation]); 3] = [
     ("", &[
         get(answer!(c => namespaces::get(c.control, &c.path.namespace()?)), namespaces_doc::get),
-        put(answer!(c => namespaces::put(c.control, c.caller, c.path.namespace()?, c.body).await), |c| namespaces::difference(c.control, c.path.namespace()?, c.body), namespaces_doc::put),
-        patch(answer!(c => namespaces::patch(c.control, c.caller, &c.path.namespace()?, c.body).await), namespaces_doc::patch),
+        put(answer!(c => namespaces::put(c, c.path.namespace()?).await), |c| namespaces::difference(c, c.path.namespace()?), namespaces_doc::put),
+        patch(answer!(c => namespaces::patch(c, &c.path.namespace()?).await), namespaces_doc::patch),
         delete(answer!(c => namespaces::delete(c.control, &c.path.namespace()?).await), namespaces_doc::delete),
     ]),
     ("/listKeys", &[post(Access::ADMIN, answer!(c => namespaces::list_keys(c.control, &c.path.namespace()?)), topics_doc::list_keys)]),
-    ("/regenerateKey", &[post(Access::ADMIN, answer!(c => namespaces::regenerate_key(c.control, c.caller, &c.path.namespace()?, c.body).await), topics_doc::regenerate_key)]),
+    ("/regenerateKey", &[post(Access::ADMIN, answer!(c => namespaces::regenerate_key(c, &c.path.namespace()?).await), topics_doc::regenerate_key)]),
 ];
 
 #[rustfmt::skip]
 static NAMESPACE_TOPICS: [Operation; 1] =
-    [list(answer!(c => topics::list_in_namespace(c.control, c.request, &c.path.namespace()?)), namespaces_doc::list_topics)];
+    [list(answer!(c => topics::list_in_namespace(c, &c.path.namespace()?)), namespaces_doc::list_topics)];
 
 #[rustfmt::skip]
 static NAMESPACE_TOPIC: [Operation; 4] = [
     get(on_topic!(c, topic => topics::get(c.control, topic)), namespaces_doc::get_topic),
-    put(on_topic!(c, topic => topics::put(c.control, c.caller, topic.clone(), c.body).await), |c| topics::difference(c.control, c.path.topic()?, c.body), namespaces_doc::put_topic),
-    patch(on_topic!(c, topic => topics::patch(c.control, c.caller, topic, c.body).await), namespaces_doc::patch_topic),
+    put(on_topic!(c, topic => topics::put(c, topic.clone()).await), |c| topics::difference(c, c.path.topic()?), namespaces_doc::put_topic),
+    patch(on_topic!(topics::patch), namespaces_doc::patch_topic),
     delete(on_topic!(c, topic => topics::delete(c.control, topic).await), namespaces_doc::delete_topic),
 ];
 
 #[rustfmt::skip]
 static ALL_SUBSCRIPTIONS: [Operation; 1] = [list(
-    answer!(c => subscriptions::list_all(c.control, c.request, &c.path.azure_scope()?, c.path.optional("location"), c.path.optional("topicTypeName"))),
+    answer!(c => subscriptions::list_all(c, &c.path.azure_scope()?)),
     subscriptions_doc::list_all,
 )];
 
 #[rustfmt::skip]
 static SUBSCRIPTION_LIST: [Operation; 1] = [list(
-    on_topic!(c, topic => subscriptions::list(c.control, c.request, topic, c.path.route.form)),
+    on_topic!(c, topic => subscriptions::list(c, topic)),
     subscriptions_doc::list,
 )];
 
 #[rustfmt::skip]
 static NAMESPACE_SUBSCRIPTION_LIST: [Operation; 1] = [list(
-    on_topic!(c, topic => subscriptions::list(c.control, c.request, topic, c.path.route.form)),
+    on_topic!(c, topic => subscriptions::list(c, topic)),
     namespaces_doc::list_subscriptions,
 )];
 
@@ -195,11 +197,11 @@ static NAMESPACE_SUBSCRIPTION_LIST: [Operation; 1] = [list(
 static SUBSCRIPTION: [Operation; 4] = [
     get(on_subscription!(c, topic, name => subscriptions::get(c.control, topic, c.path.route.form, name)), subscriptions_doc::get).or_portal(),
     put(
-        on_subscription!(c, topic, name => subscriptions::put(c, topic, name).await),
-        |c| subscriptions::difference(c.control, &c.path.topic()?, &c.path.subscription()?, c.body),
+        on_subscription!(subscriptions::put),
+        |c| subscriptions::difference(c, &c.path.topic()?, &c.path.subscription()?),
         subscriptions_doc::put,
     ),
-    patch(on_subscription!(c, topic, name => subscriptions::patch(c.input, topic, name).await), subscriptions_doc::patch).or_portal(),
+    patch(on_subscription!(subscriptions::patch), subscriptions_doc::patch).or_portal(),
     delete(on_subscription!(c, topic, name => subscriptions::delete(c.control, topic, name).await), subscriptions_doc::delete),
 ];
 
@@ -207,11 +209,11 @@ static SUBSCRIPTION: [Operation; 4] = [
 static NAMESPACE_SUBSCRIPTION: [Operation; 4] = [
     get(on_subscription!(c, topic, name => subscriptions::get(c.control, topic, c.path.route.form, name)), namespaces_doc::get_subscription).or_portal(),
     put(
-        on_subscription!(c, topic, name => subscriptions::put(c, topic, name).await),
-        |c| subscriptions::difference(c.control, &c.path.topic()?, &c.path.subscription()?, c.body),
+        on_subscription!(subscriptions::put),
+        |c| subscriptions::difference(c, &c.path.topic()?, &c.path.subscription()?),
         namespaces_doc::put_subscription,
     ),
-    patch(on_subscription!(c, topic, name => subscriptions::patch(c.input, topic, name).await), namespaces_doc::patch_subscription).or_portal(),
+    patch(on_subscription!(subscriptions::patch), namespaces_doc::patch_subscription).or_portal(),
     delete(on_subscription!(c, topic, name => subscriptions::delete(c.control, topic, name).await), subscriptions_doc::delete),
 ];
 
@@ -219,30 +221,30 @@ static NAMESPACE_SUBSCRIPTION: [Operation; 4] = [
 static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 23] = [
     ("/getFullUrl", &[post(Access::ADMIN, on_subscription!(c, topic, name => subscriptions::full_url(c.control, topic, name)), subscriptions_doc::full_url)]),
     ("/getDeliveryAttributes", &[post(Access::ADMIN, on_subscription!(c, topic, name => subscriptions::delivery_attributes(c.control, topic, name)), subscriptions_doc::delivery_attributes)]),
-    ("/testFilter", &[post(Access::READ, on_subscription!(c, topic, name => test_filter::test_filter(c.control, c.request, topic, Some(name), c.body).await), subscriptions_doc::test_filter).or_portal()]),
-    ("/testTransform", &[post(Access::READ, on_subscription!(c, topic, name => test_filter::test_transform(c.control, c.request, topic, name, c.body).await), subscriptions_doc::test_transform).or_portal()]),
+    ("/testFilter", &[post(Access::READ, on_subscription!(c, topic, name => test_filter::test_filter(c, topic, Some(name)).await), subscriptions_doc::test_filter).or_portal()]),
+    ("/testTransform", &[post(Access::READ, on_subscription!(test_filter::test_transform), subscriptions_doc::test_transform).or_portal()]),
     ("/status", &[get(on_subscription!(c, topic, name => operate::status(c.control, topic, name).await), subscriptions_doc::status).or_portal()]),
-    ("/metrics", &[get(on_subscription!(c, topic, name => metrics::subscription(c.control, c.request, topic, name).await), subscriptions_doc::metrics)]),
-    ("/explain", &[get(on_subscription!(c, topic, name => explain::explain(c.control, topic, name, c.request.query_string()).await), subscriptions_doc::explain)]),
-    ("/deadLetters", &[get(on_subscription!(c, topic, name => dead_letters::list(c.control, c.request, topic, name).await), dead_letters_doc::list).or_portal()]),
-    ("/deadLetters/redrive", &[post(Access::OPERATE, on_subscription!(c, topic, name => dead_letters::redrive(c.control, topic, name, c.body).await), dead_letters_doc::redrive).or_portal()]),
-    ("/deadLetters/purge", &[post(Access::ADMIN, on_subscription!(c, topic, name => dead_letters::purge(c.control, topic, name, c.body).await), dead_letters_doc::purge)]),
-    ("/deadLetters/{deadLetterKey}", &[get(on_subscription!(c, topic, name => dead_letters::get(c.control, topic, name, c.path.name("deadLetterKey")?).await), dead_letters_doc::get).or_portal()]),
-    ("/ledger", &[get(on_subscription!(c, topic, name => ledger::ledger(c.control, topic, name, c.request.query_string()).await), subscriptions_doc::ledger).or_portal()]),
+    ("/metrics", &[get(on_subscription!(metrics::subscription), subscriptions_doc::metrics)]),
+    ("/explain", &[get(on_subscription!(explain::explain), subscriptions_doc::explain)]),
+    ("/deadLetters", &[get(on_subscription!(dead_letters::list), dead_letters_doc::list).or_portal()]),
+    ("/deadLetters/redrive", &[post(Access::OPERATE, on_subscription!(dead_letters::redrive), dead_letters_doc::redrive).or_portal()]),
+    ("/deadLetters/purge", &[post(Access::ADMIN, on_subscription!(dead_letters::purge), dead_letters_doc::purge)]),
+    ("/deadLetters/{deadLetterKey}", &[get(on_subscription!(dead_letters::get), dead_letters_doc::get).or_portal()]),
+    ("/ledger", &[get(on_subscription!(ledger::ledger), subscriptions_doc::ledger).or_portal()]),
     ("/replays", &[
-        get(on_subscription!(c, topic, name => replay::list(c.control, topic, name).await), subscriptions_doc::list_replays).or_portal(),
-        post(Access::OPERATE, on_subscription!(c, topic, name => replay::start(c.control, topic, name, c.body).await), subscriptions_doc::start_replay),
+        get(on_subscription!(replay::list), subscriptions_doc::list_replays).or_portal(),
+        post(Access::OPERATE, on_subscription!(replay::start), subscriptions_doc::start_replay),
     ]),
-    ("/replays/{replayId}", &[get(on_subscription!(c, topic, name => replay::get(c.control, topic, name, c.path.name("replayId")?).await), subscriptions_doc::get_replay).or_portal()]),
-    ("/replays/{replayId}/pause", &[post(Access::OPERATE, on_subscription!(c, topic, name => replay::command(c.control, topic, name, c.path.name("replayId")?, JobCommand::Pause).await), subscriptions_doc::pause_replay)]),
-    ("/replays/{replayId}/resume", &[post(Access::OPERATE, on_subscription!(c, topic, name => replay::command(c.control, topic, name, c.path.name("replayId")?, JobCommand::Resume).await), subscriptions_doc::resume_replay)]),
-    ("/replays/{replayId}/cancel", &[post(Access::OPERATE, on_subscription!(c, topic, name => replay::command(c.control, topic, name, c.path.name("replayId")?, JobCommand::Cancel).await), subscriptions_doc::cancel_replay)]),
+    ("/replays/{replayId}", &[get(on_subscription!(replay::get), subscriptions_doc::get_replay).or_portal()]),
+    ("/replays/{replayId}/pause", &[post(Access::OPERATE, on_subscription!(c, topic, name => replay::command(c, topic, name, JobCommand::Pause).await), subscriptions_doc::pause_replay)]),
+    ("/replays/{replayId}/resume", &[post(Access::OPERATE, on_subscription!(c, topic, name => replay::command(c, topic, name, JobCommand::Resume).await), subscriptions_doc::resume_replay)]),
+    ("/replays/{replayId}/cancel", &[post(Access::OPERATE, on_subscription!(c, topic, name => replay::command(c, topic, name, JobCommand::Cancel).await), subscriptions_doc::cancel_replay)]),
     ("/hold", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::command(c.control, topic, name, Command::Hold).await), subscriptions_doc::hold)]),
     ("/resume", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::command(c.control, topic, name, Command::Resume).await), subscriptions_doc::resume)]),
     ("/probe", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::command(c.control, topic, name, Command::Probe).await), subscriptions_doc::probe)]),
-    ("/retry", &[post(Access::OPERATE, on_subscription!(c, topic, name => retry::retry(c.control, topic, name, c.body).await), subscriptions_doc::retry)]),
+    ("/retry", &[post(Access::OPERATE, on_subscription!(retry::retry), subscriptions_doc::retry)]),
     ("/release", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::command(c.control, topic, name, Command::Release).await), subscriptions_doc::release)]),
-    ("/unblock", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::unblock(c.control, topic, name, c.body).await), subscriptions_doc::unblock)]),
+    ("/unblock", &[post(Access::OPERATE, on_subscription!(operate::unblock), subscriptions_doc::unblock)]),
 ];
 
 #[rustfmt::skip]

@@ -4,13 +4,13 @@
 
 use std::sync::Arc;
 
-use actix_web::{HttpRequest, HttpResponse, http::StatusCode};
+use actix_web::{HttpResponse, http::StatusCode};
 use serde_json::Value;
 use tracing::info;
 
 use super::{
-    Input, Permissions, TopicPath, check_seen, list::PageRequest, no_subscription, not_found, path::AzureScope, topic,
-    topics::is_in,
+    Call, Input, Permissions, TopicPath, check_seen, list::PageRequest, no_subscription, not_found, path::AzureScope,
+    topic, topics::is_in,
 };
 use crate::{
     admin::{
@@ -37,14 +37,10 @@ use crate::{
     event::Name,
 };
 
-pub(super) fn list(
-    control: &Control,
-    request: &HttpRequest,
-    path: &TopicPath,
-    form: PathForm,
-) -> Result<HttpResponse, AdminError> {
-    let page = PageRequest::of(request, control)?;
-    let permissions = Permissions::of(request)?;
+pub(super) fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+    let control = call.control;
+    let page = PageRequest::of(call.request, control)?;
+    let permissions = Permissions::of(call.request)?;
     let topic = topic(control, path)?;
     check_seen(control, &permissions, &topic, path)?;
     let domain_topic = own_domain_topic(&topic, path);
@@ -58,21 +54,17 @@ pub(super) fn list(
     Ok(page.answer(
         keyed,
         |one| one.record.name.as_str(),
-        |one| value_of(&SubscriptionView::provisioned(one, &record, form)),
+        |one| value_of(&SubscriptionView::provisioned(one, &record, call.path.route.form)),
     ))
 }
 
 /// All event subscriptions of a scope. In Azure this list also has subscriptions to events of Azure itself, of which there
 /// are none here.
-pub(super) fn list_all(
-    control: &Control,
-    request: &HttpRequest,
-    scope: &AzureScope,
-    location: Option<&str>,
-    topic_type: Option<&str>,
-) -> Result<HttpResponse, AdminError> {
-    let page = PageRequest::of(request, control)?;
-    let (mut keyed, permissions) = (Vec::new(), Permissions::of(request)?);
+pub(super) fn list_all(call: Call<'_>, scope: &AzureScope) -> Result<HttpResponse, AdminError> {
+    let control = call.control;
+    let (location, topic_type) = (call.path.optional("location"), call.path.optional("topicTypeName"));
+    let page = PageRequest::of(call.request, control)?;
+    let (mut keyed, permissions) = (Vec::new(), Permissions::of(call.request)?);
     for topic in control.registry.topics() {
         let record = topic.record();
         // Event subscriptions of namespace topics are another resource type in Azure.
@@ -107,7 +99,7 @@ pub(super) fn get(control: &Control, path: &TopicPath, form: PathForm, name: &st
 
 pub(super) async fn put(input: Input<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
     let topic = topic(input.control, path)?;
-    let (existing, mut requested) = planned_change(input.control, path, &topic, name, input.body)?;
+    let (existing, mut requested) = planned_change(input, path, &topic, name)?;
     let before = existing.as_ref().map(|existing| existing.record.system_data.as_ref());
     requested.system_data = input.control.stamp(input.caller, before);
     let basis = match existing {
@@ -119,14 +111,9 @@ pub(super) async fn put(input: Input<'_>, path: &TopicPath, name: &str) -> Resul
 }
 
 /// The changes that a PUT would make. No endpoint is validated.
-pub(super) fn difference(
-    control: &Control,
-    path: &TopicPath,
-    name: &str,
-    body: &[u8],
-) -> Result<Difference, AdminError> {
-    let topic = topic(control, path)?;
-    let (existing, requested) = planned_change(control, path, &topic, name, body)?;
+pub(super) fn difference(input: Input<'_>, path: &TopicPath, name: &str) -> Result<Difference, AdminError> {
+    let topic = topic(input.control, path)?;
+    let (existing, requested) = planned_change(input, path, &topic, name)?;
     let of = topic.record();
     let before = existing.as_ref().map(|existing| subscription::set(&existing.record, &of));
     let mut difference = Difference::between(before.as_ref(), &subscription::set(&requested, &of));
@@ -140,12 +127,12 @@ pub(super) fn difference(
 
 /// The existing record, and the record after a PUT.
 fn planned_change(
-    control: &Control,
+    input: Input<'_>,
     path: &TopicPath,
     topic: &TopicHandle,
     name: &str,
-    body: &[u8],
 ) -> Result<(Option<Provisioned>, SubscriptionRecord), AdminError> {
+    let control = input.control;
     let record = topic.record();
     let given = name.rsplit('/').next().unwrap_or(name);
     // An existing event subscription keeps the spelling of its name.
@@ -155,7 +142,7 @@ fn planned_change(
     domain_topic.as_ref().map(domain_topic::check_its_name).transpose()?;
     let ranges = control.editions.ranges(&record.edition)?;
     let mut requested =
-        subscription::put(&name, &record, existing.as_ref().map(|existing| &*existing.record), ranges, body)?;
+        subscription::put(&name, &record, existing.as_ref().map(|existing| &*existing.record), ranges, input.body)?;
     requested.filter.domain_topic = domain_topic.map(|name| name.to_string());
     if let Some(existing) = &existing {
         check_mode(&existing.record, &requested)?;
@@ -165,8 +152,8 @@ fn planned_change(
     Ok((existing, requested))
 }
 
-pub(super) async fn patch(input: Input<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
-    let Input { control, caller, body, .. } = input;
+pub(super) async fn patch(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+    let Input { control, caller, body, .. } = call.input;
     let topic = topic(control, path)?;
     let record = topic.record();
     let existing = control.registry.provisioned(&topic, name).ok_or_else(|| no_subscription(path, name))?.record;
@@ -177,7 +164,7 @@ pub(super) async fn patch(input: Input<'_>, path: &TopicPath, name: &str) -> Res
     check_mode(&existing, &requested)?;
     check_expiration(control, &requested, "expirationTimeUtc")?;
     check_start(control, &topic, &mut requested, "startsFrom")?;
-    let mut answer = save(input, &record, requested, ChangeBasis::Record(existing)).await?;
+    let mut answer = save(call.input, &record, requested, ChangeBasis::Record(existing)).await?;
     if record.namespace.is_some() {
         *answer.status_mut() = StatusCode::OK;
     }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
+use actix_web::{HttpResponse, HttpResponseBuilder};
 use base64::engine::general_purpose::STANDARD;
 use tracing::info;
 use uuid::Uuid;
 
 use super::{
-    Permissions, TopicPath,
+    Call, Input, Permissions, TopicPath,
     list::PageRequest,
     namespaces::{namespace, no_namespace},
     not_found,
@@ -18,7 +18,6 @@ use super::{
 use crate::{
     admin::{
         AdminError, Control,
-        auth::AdminCaller,
         model::{
             Editions, InvalidRequest,
             namespace::topic::{self as namespace_topic, NamespaceTopicSpec},
@@ -38,7 +37,7 @@ use crate::{
         record::{
             azure_properties::Identity,
             namespace::NamespaceRecord,
-            topic::{AccessKeys, ArmScope, TopicKind, TopicRecord},
+            topic::{AccessKeys, ArmScope, TopicRecord},
         },
         registry::TopicHandle,
     },
@@ -61,15 +60,11 @@ fn is_same(a: &str, b: &str) -> bool {
     a.to_lowercase() == b.to_lowercase()
 }
 
-pub(super) fn list(
-    control: &Control,
-    request: &HttpRequest,
-    kind: TopicKind,
-    scope: &AzureScope,
-) -> Result<HttpResponse, AdminError> {
-    let page = PageRequest::of(request, control)?;
+pub(super) fn list(call: Call<'_>, scope: &AzureScope) -> Result<HttpResponse, AdminError> {
+    let (control, kind) = (call.control, call.path.route.kind);
+    let page = PageRequest::of(call.request, control)?;
     let mut records: Vec<Arc<TopicRecord>> = control.registry.topics().iter().map(|topic| topic.record()).collect();
-    let permissions = Permissions::of(request)?;
+    let permissions = Permissions::of(call.request)?;
     records.retain(|record| {
         record.kind() == kind && is_in(&record.scope, scope) && permissions.sees_topic(control, record, None)
     });
@@ -78,13 +73,10 @@ pub(super) fn list(
     Ok(page.answer(keyed, |record| record.name.as_str(), view))
 }
 
-pub(super) fn list_in_namespace(
-    control: &Control,
-    request: &HttpRequest,
-    path: &NamespacePath,
-) -> Result<HttpResponse, AdminError> {
-    let page = PageRequest::of(request, control)?;
-    let permissions = Permissions::of(request)?;
+pub(super) fn list_in_namespace(call: Call<'_>, path: &NamespacePath) -> Result<HttpResponse, AdminError> {
+    let control = call.control;
+    let page = PageRequest::of(call.request, control)?;
+    let permissions = Permissions::of(call.request)?;
     let namespace = namespace(control, path)?;
     let topics = control.registry.namespace_topics(namespace.name.as_str());
     let sees_any = || topics.iter().any(|topic| permissions.sees_any(control, topic, None));
@@ -155,31 +147,24 @@ fn above(control: &Control, path: &TopicPath) -> Result<Option<Arc<NamespaceReco
     above.map(|above| namespace(control, &above)).transpose()
 }
 
-pub(super) async fn put(
-    control: &Control,
-    caller: &AdminCaller,
-    path: TopicPath,
-    body: &[u8],
-) -> Result<HttpResponse, AdminError> {
-    let (existing, mut planned) = planned_change(control, path, body)?;
-    planned.system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
+pub(super) async fn put(input: Input<'_>, path: TopicPath) -> Result<HttpResponse, AdminError> {
+    let control = input.control;
+    let (existing, mut planned) = planned_change(input, path)?;
+    planned.system_data = control.stamp(input.caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
     Ok(shown(control, HttpResponse::Created(), &*save(control, planned).await?))
 }
 
 /// The changes that a PUT would make.
-pub(super) fn difference(control: &Control, path: TopicPath, body: &[u8]) -> Result<Difference, AdminError> {
+pub(super) fn difference(input: Input<'_>, path: TopicPath) -> Result<Difference, AdminError> {
     let set = if path.namespace.is_some() { namespace_topic::set } else { set };
-    let (existing, planned) = planned_change(control, path, body)?;
+    let (existing, planned) = planned_change(input, path)?;
     Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&planned)))
 }
 
 /// The existing record, and the record after a PUT.
-fn planned_change(
-    control: &Control,
-    path: TopicPath,
-    body: &[u8],
-) -> Result<(Option<Arc<TopicRecord>>, TopicRecord), AdminError> {
-    let mut requested = RequestedTopic::put(&path, body)?;
+fn planned_change(input: Input<'_>, path: TopicPath) -> Result<(Option<Arc<TopicRecord>>, TopicRecord), AdminError> {
+    let control = input.control;
+    let mut requested = RequestedTopic::put(&path, input.body)?;
     above(control, &path)?;
     let Some(topic) = control.registry.topic(&path.key()) else {
         let new = requested.create(control, path)?;
@@ -201,16 +186,12 @@ fn planned_change(
     Ok((Some(existing), update(control, &topic, requested)?))
 }
 
-pub(super) async fn patch(
-    control: &Control,
-    caller: &AdminCaller,
-    path: &TopicPath,
-    body: &[u8],
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn patch(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+    let control = call.control;
     let topic = topic(control, path)?;
-    let requested = RequestedTopic::patch(&topic.record(), body)?;
+    let requested = RequestedTopic::patch(&topic.record(), call.body)?;
     let mut record = update(control, &topic, requested)?;
-    record.system_data = control.stamp(caller, Some(record.system_data.as_ref()));
+    record.system_data = control.stamp(call.caller, Some(record.system_data.as_ref()));
     let saved = save(control, record).await?;
     // As in Azure.
     let response = if saved.namespace.is_some() { HttpResponse::Ok() } else { HttpResponse::Created() };
@@ -272,17 +253,13 @@ pub(super) fn list_keys(control: &Control, path: &TopicPath) -> Result<HttpRespo
     Ok(keys_response(&topic(control, path)?.record().keys))
 }
 
-pub(super) async fn regenerate_key(
-    control: &Control,
-    caller: &AdminCaller,
-    path: &TopicPath,
-    body: &[u8],
-) -> Result<HttpResponse, AdminError> {
-    let key = KeyName::read(body)?;
+pub(super) async fn regenerate_key(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+    let control = call.control;
+    let key = KeyName::read(call.body)?;
     let _lock = control.lock(&path.key()).await;
     let mut record = TopicRecord::clone(&topic(control, path)?.record());
     regenerate(&mut record.keys, key)?;
-    record.system_data = control.stamp(caller, Some(record.system_data.as_ref()));
+    record.system_data = control.stamp(call.caller, Some(record.system_data.as_ref()));
     let saved = control.registry.put_topic(record).await?.record();
     info!(topic = saved.key(), ?key, "access key replaced");
     Ok(keys_response(&saved.keys))

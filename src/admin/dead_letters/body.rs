@@ -2,12 +2,12 @@
 
 use crate::{
     admin::model::{InvalidRequest, instant},
-    api::dead_letters::{DeadLetterView, FilterBody, ProblemView},
+    api::dead_letters::{DeadLetterFilterBody, DeadLetterView, ProblemView},
     dead_letter::browse::{BrowseProblem, DeadLetterId, DeadLetterQuery, DeadLetterStage, FoundDeadLetter},
     policy::outcome::Reason,
 };
 
-impl FilterBody {
+impl DeadLetterFilterBody {
     pub(super) fn query(&self, under: &str) -> Result<DeadLetterQuery, InvalidRequest> {
         let target = |key: &str| format!("{under}{key}");
         let time =

@@ -13,7 +13,6 @@ use crate::{
 
 /// A metric of Azure Monitor.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = AzureMetric)]
 pub(super) struct AzureMetric {
     /// Name of the metric, as Azure Monitor has it
     name: &'static str,

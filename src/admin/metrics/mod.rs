@@ -41,7 +41,7 @@ use self::{figures::SubscriptionFigures, scrape::NamedSubscription};
 use super::{
     AdminError, Control,
     admin_token::AdminToken,
-    arm::{no_subscription, path::TopicPath, topic},
+    arm::{Call, no_subscription, path::TopicPath, topic},
     cluster::ClusterContext,
 };
 use crate::{
@@ -238,12 +238,8 @@ pub(super) async fn scrape(request: HttpRequest, control: web::Data<Control>) ->
 }
 
 /// `GET …/metrics` of an event subscription.
-pub(super) async fn subscription(
-    control: &Control,
-    request: &HttpRequest,
-    path: &TopicPath,
-    name: &str,
-) -> Result<HttpResponse, AdminError> {
+pub(super) async fn subscription(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+    let control = call.control;
     let topic = topic(control, path)?;
     let counted = topic.count(name).ok_or_else(|| no_subscription(path, name))?;
     let key = SubscriptionKey { partition: topic.partition(), subscription: counted.number() };
@@ -253,7 +249,7 @@ pub(super) async fn subscription(
         figures.state.unread_since = topic.appended_at(seq).await.map_err(registry::Error::from)?;
     }
     let now = control.clock.now();
-    match negotiate_format(request).unwrap_or(ExpositionFormat::Json) {
+    match negotiate_format(call.request).unwrap_or(ExpositionFormat::Json) {
         ExpositionFormat::Json => {
             let started = control.exposition.started;
             Ok(HttpResponse::Ok().json(MetricsView::new(&topic.record(), &counted.record, &figures, started, now)))

@@ -13,7 +13,6 @@ use crate::{control::record::subscription::ResourceIdentity, policy::transform::
 /// The body of a PUT or PATCH.
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = NamespaceSubscriptionBody)]
 pub struct NamespaceSubscriptionBody {
     pub name: Option<String>,
     pub properties: NamespaceSubscriptionProperties,
@@ -21,7 +20,6 @@ pub struct NamespaceSubscriptionBody {
 
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = NamespaceSubscriptionProperties)]
 pub struct NamespaceSubscriptionProperties {
     pub delivery_configuration: DeliveryConfiguration,
     /// Schema of the events, `CloudEventSchemaV1_0`
@@ -45,7 +43,6 @@ pub struct NamespaceSubscriptionProperties {
 
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = DeliveryConfiguration)]
 pub struct DeliveryConfiguration {
     /// `Push`, or `Queue` for clients that pull
     #[schema(example = "Push")]
@@ -58,7 +55,6 @@ pub struct DeliveryConfiguration {
 
 #[derive(Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = QueueInfo)]
 pub struct QueueInfo {
     #[schema(minimum = 60, maximum = 300)]
     pub receive_lock_duration_in_seconds: Option<i64>,
@@ -74,7 +70,6 @@ pub struct QueueInfo {
 
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = PushInfo)]
 pub struct PushInfo {
     #[schema(minimum = 1, maximum = 10)]
     pub max_delivery_count: Option<i64>,
@@ -91,7 +86,6 @@ pub struct PushInfo {
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = FiltersConfiguration)]
 pub struct FiltersConfiguration {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub included_event_types: Option<Vec<String>>,

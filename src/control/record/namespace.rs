@@ -76,7 +76,6 @@ pub struct StoredNamespaceProperties {
 /// `sku`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = NamespaceSku)]
 pub struct NamespaceSku {
     /// Name of the tier, `Standard`
     #[serde(default)]
@@ -99,7 +98,6 @@ fn one() -> u32 {
 
 /// `sku.name`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = NamespaceTier)]
 pub enum NamespaceTier {
     /// The tier that there is.
     #[default]

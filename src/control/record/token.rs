@@ -15,7 +15,6 @@ use crate::event::Timestamp;
 /// What the holder of a token may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = TokenRole)]
 pub enum TokenRole {
     /// Publish events.
     Publish,

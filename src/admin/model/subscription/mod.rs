@@ -20,7 +20,8 @@ use super::{
 };
 use crate::{
     api::subscription::{
-        BlobBody, DeadLetterBody, DestinationBody, FilterBody, RetryBody, SubscriptionBody, SubscriptionBodyProperties,
+        BlobBody, DeadLetterBody, DestinationBody, FilterBody, RetryPolicyBody, SubscriptionBody,
+        SubscriptionBodyProperties,
     },
     control::record::{
         subscription::{ManagedIdentities, OnGone, RetryPolicy, StorageBlobDestination, SubscriptionRecord},
@@ -238,7 +239,7 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
         labels: Some(labels.clone()),
         event_delivery_schema: Some(check::schema_name(*delivery_schema).to_owned()),
         transform: transform.clone(),
-        retry_policy: Some(RetryBody {
+        retry_policy: Some(RetryPolicyBody {
             max_delivery_attempts: Some(retry.max_delivery_attempts.into()),
             event_time_to_live_in_minutes: Some(retry.event_time_to_live_in_minutes.into()),
             schedule: retry_schedule.clone(),

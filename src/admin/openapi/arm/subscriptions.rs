@@ -12,8 +12,8 @@ use crate::{
         explain::{ExplainView, NotFoundView},
         filter_test::FilterTestReport,
         ledger::LedgerPageView,
-        replay::{DryRun, JobView, ReplayBody},
-        retry::{RetriedView, RetryBody},
+        replay::{DryRun, ReplayBody, ReplayView},
+        retry::{RetriedView, RetryNowBody},
         status::{SubscriptionStatusView, UnblockBody},
         subscription::{
             AttributeMappingBody, FilterBody, FullUrl, SubscriptionBody, SubscriptionBodyProperties, SubscriptionView,
@@ -148,7 +148,7 @@ pub(in crate::admin) fn ledger(route: &Route, schemas: &mut SchemaRegistry) -> O
 
 pub(in crate::admin) fn list_replays(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let summary = "List running and recently ended replays";
-    listed(draft(route, "listReplays", summary), schemas.of::<JobView>()).errors(&READING, &error())
+    listed(draft(route, "listReplays", summary), schemas.of::<ReplayView>()).errors(&READING, &error())
 }
 
 pub(in crate::admin) fn start_replay(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
@@ -156,13 +156,13 @@ pub(in crate::admin) fn start_replay(route: &Route, schemas: &mut SchemaRegistry
     draft(route, "startReplay", "Replay stored events, or count them with `dryRun`")
         .body(false, &body, json!({"from": "2026-01-01T00:00:00Z", "dryRun": true}))
         .answer(200, "The count of a dry run", &schemas.of::<DryRun>())
-        .answer(201, "The replay that began", &schemas.of::<JobView>())
+        .answer(201, "The replay that began", &schemas.of::<ReplayView>())
         .errors(&CHANGING, &error())
 }
 
 pub(in crate::admin) fn get_replay(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     draft(route, "getReplay", "Get the progress and the outcomes of a replay")
-        .answer(200, "The replay", &schemas.of::<JobView>())
+        .answer(200, "The replay", &schemas.of::<ReplayView>())
         .errors(&READING, &error())
 }
 
@@ -179,7 +179,7 @@ pub(in crate::admin) fn cancel_replay(route: &Route, schemas: &mut SchemaRegistr
 }
 
 fn replay_command(draft: OperationBuilder, schemas: &mut SchemaRegistry) -> OperationBuilder {
-    draft.answer(200, "The replay after the command", &schemas.of::<JobView>()).errors(&CHANGING, &error())
+    draft.answer(200, "The replay after the command", &schemas.of::<ReplayView>()).errors(&CHANGING, &error())
 }
 
 pub(in crate::admin) fn hold(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
@@ -205,7 +205,7 @@ pub(in crate::admin) fn unblock(route: &Route, schemas: &mut SchemaRegistry) -> 
 }
 
 pub(in crate::admin) fn retry(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
-    let body = schemas.of::<RetryBody>();
+    let body = schemas.of::<RetryNowBody>();
     let summary = "Retry pending deliveries now, all of them a part at a time; 409 if the event subscription is held";
     draft(route, "retry", summary)
         .body(true, &body, json!({"all": true}))
