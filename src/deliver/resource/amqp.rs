@@ -32,19 +32,15 @@ impl Kind for Amqp {
     const SCHEMES: &'static [&'static str] = &["amqp", "amqps"];
     const HAS_PROPERTIES: bool = true;
 
-    fn resource_id(&self) -> &str {
-        &self.resource_id
-    }
-
-    fn entity(&self) -> &str {
-        if self.exchange.is_empty() { &self.routing_key } else { &self.exchange }
+    fn entity(&self) -> Option<&str> {
+        Some(if self.exchange.is_empty() { &self.routing_key } else { &self.exchange })
     }
 
     fn check(&self) -> Result<(), InvalidProperty> {
         let is_allowed = |c: char| c.is_ascii_graphic() || c == ' ';
-        check_text("exchange", &self.exchange, (0, 255), (is_allowed, "printable ASCII characters"))?;
+        check_text("exchange", &self.exchange, 0..=255, is_allowed, "printable ASCII characters")?;
         let min = usize::from(self.exchange.is_empty());
-        check_text("routingKey", &self.routing_key, (min, 255), (is_allowed, "printable ASCII characters"))
+        check_text("routingKey", &self.routing_key, min..=255, is_allowed, "printable ASCII characters")
     }
 
     fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {

@@ -7,7 +7,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{BatchMaxima, InvalidProperty, Kind, Opening};
+use super::{BatchMaxima, InvalidProperty, Kind, Opening, last_segment};
 use crate::{
     deliver::{
         Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, WebhookEncoding, clients,
@@ -31,14 +31,6 @@ impl Kind for AzureFunction {
     const HAS_PROPERTIES: bool = true;
     const HAS_BATCHES: bool = true;
 
-    fn resource_id(&self) -> &str {
-        &self.resource_id
-    }
-
-    fn entity(&self) -> &str {
-        self.resource_id.rsplit('/').next().unwrap_or_default()
-    }
-
     fn check(&self) -> Result<(), InvalidProperty> {
         let parts: Vec<&str> = self.resource_id.split('/').collect();
         match parts.as_slice() {
@@ -61,7 +53,7 @@ impl Kind for AzureFunction {
     fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
         let service = at.service();
         let base = service.url.as_str().trim_end_matches('/');
-        let name = utf8_percent_encode(self.entity(), NON_ALPHANUMERIC);
+        let name = utf8_percent_encode(last_segment(&self.resource_id), NON_ALPHANUMERIC);
         let destination = at.destination(&format!("{base}/runtime/webhooks/eventgrid?functionName={name}"))?;
         let key = service.credential("function_key").map(str::to_owned);
         let encoding = Box::new(Invocation { webhook: WebhookEncoding::default(), key });

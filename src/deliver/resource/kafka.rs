@@ -11,7 +11,7 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{InvalidProperty, Kind, Opening, check_text};
+use super::{InvalidProperty, Kind, Opening, check_text, last_segment};
 use crate::deliver::Sender;
 
 /// A topic of a Kafka cluster
@@ -61,12 +61,8 @@ impl Kind for Kafka {
     const SCHEMES: &'static [&'static str] = &["kafka", "kafkas"];
     const HAS_PROPERTIES: bool = true;
 
-    fn resource_id(&self) -> &str {
-        &self.resource_id
-    }
-
-    fn entity(&self) -> &str {
-        &self.topic_name
+    fn entity(&self) -> Option<&str> {
+        Some(&self.topic_name)
     }
 
     fn check(&self) -> Result<(), InvalidProperty> {
@@ -82,17 +78,9 @@ impl Kind for EventHub {
     const SCHEMES: &'static [&'static str] = &["kafka", "kafkas"];
     const HAS_PROPERTIES: bool = true;
 
-    fn resource_id(&self) -> &str {
-        &self.resource_id
-    }
-
-    fn entity(&self) -> &str {
-        self.resource_id.rsplit('/').next().unwrap_or_default()
-    }
-
     fn check(&self) -> Result<(), InvalidProperty> {
         if self.resource_id.to_ascii_lowercase().contains("/eventhubs/") {
-            return check_topic("resourceId", self.entity());
+            return check_topic("resourceId", last_segment(&self.resource_id));
         }
         let given = self.resource_id.escape_debug();
         let problem = format!("is \"{given}\"; allowed is an id that ends with /eventhubs/NAME");
@@ -100,13 +88,13 @@ impl Kind for EventHub {
     }
 
     fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
-        connect(at, self.entity(), ContentMode::Structured)
+        connect(at, last_segment(&self.resource_id), ContentMode::Structured)
     }
 }
 
 fn check_topic(key: &'static str, name: &str) -> Result<(), InvalidProperty> {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    check_text(key, name, (1, 249), (is_allowed, "letters, digits, dots, underscores and hyphens"))
+    check_text(key, name, 1..=249, is_allowed, "letters, digits, dots, underscores and hyphens")
 }
 
 #[cfg(feature = "kafka")]

@@ -34,7 +34,7 @@ mod shared;
 pub mod sqs;
 pub mod storage_queue;
 
-use std::{collections::BTreeMap, rc::Rc, time::Duration};
+use std::{collections::BTreeMap, ops::RangeInclusive, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -90,10 +90,7 @@ trait Kind {
     /// Whether the events of a request must have the same delivery properties.
     const IS_GROUPED: bool = Self::HAS_BATCHES;
 
-    /// `resourceId`.
-    fn resource_id(&self) -> &str;
-
-    /// Checks the properties.
+    /// Checks the properties, except the length of `resourceId`.
     fn check(&self) -> Result<(), InvalidProperty>;
 
     /// Checks the schema of delivered events.
@@ -106,8 +103,10 @@ trait Kind {
         BatchMaxima { events: BATCH_EVENTS_MAX, bytes: BATCH_BYTES_MAX }
     }
 
-    /// The name of the queue, topic or function.
-    fn entity(&self) -> &str;
+    /// The name of the queue, topic or function, unless `resourceId` ends with it.
+    fn entity(&self) -> Option<&str> {
+        None
+    }
 
     /// Makes a sender. `service` is what `resourceId` names.
     fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String>;
@@ -188,15 +187,16 @@ macro_rules! kinds {
             /// `resourceId`.
             pub fn resource_id(&self) -> &str {
                 match self {
-                    $(Self::$kind(kind) => kind.resource_id(),)+
+                    $(Self::$kind(kind) => &kind.resource_id,)+
                 }
             }
 
             /// The name of the queue, topic or function.
             pub fn entity(&self) -> &str {
-                match self {
+                let entity = match self {
                     $(Self::$kind(kind) => kind.entity(),)+
-                }
+                };
+                entity.unwrap_or_else(|| last_segment(self.resource_id()))
             }
 
             /// Whether this kind of destination sends `deliveryAttributeMappings`.
@@ -263,6 +263,11 @@ macro_rules! kinds {
 }
 
 kinds!(Amqp, AzureFunction, EventHub, Kafka, NamespaceTopic, Nats, ServiceBusQueue, ServiceBusTopic, Sqs, StorageQueue);
+
+/// The last segment of a `resourceId`.
+fn last_segment(resource_id: &str) -> &str {
+    resource_id.rsplit('/').next().unwrap_or_default()
+}
 
 /// 1 KiB: Azure's ids have less than half.
 const RESOURCE_ID_BYTES_MAX: usize = 1024;
@@ -364,20 +369,22 @@ async fn within<M>(
     RequestResult { latency: began.elapsed(), ..result }
 }
 
-/// Checks a name of `min` to `max` characters, of which `allowed` are.
+/// Checks the length and the characters of a name; `allowed` describes `is_allowed`.
 fn check_text(
     key: &'static str,
     text: &str,
-    (min, max): (usize, usize),
-    (is_allowed, allowed): (impl Fn(char) -> bool, &str),
+    lengths: RangeInclusive<usize>,
+    is_allowed: impl Fn(char) -> bool,
+    allowed: &str,
 ) -> Result<(), InvalidProperty> {
-    if (min..=max).contains(&text.chars().count()) && text.chars().all(is_allowed) {
+    if lengths.contains(&text.chars().count()) && text.chars().all(is_allowed) {
         return Ok(());
     }
-    Err(not_allowed(key, text, (min, max), allowed))
+    Err(not_allowed(key, text, &lengths, allowed))
 }
 
-fn not_allowed(key: &'static str, text: &str, (min, max): (usize, usize), allowed: &str) -> InvalidProperty {
+fn not_allowed(key: &'static str, text: &str, lengths: &RangeInclusive<usize>, allowed: &str) -> InvalidProperty {
+    let (min, max) = (lengths.start(), lengths.end());
     let problem = format!("is \"{}\"; allowed are {min} to {max} {allowed}", text.escape_debug());
     InvalidProperty { key, problem }
 }

@@ -45,14 +45,6 @@ impl Kind for NamespaceTopic {
     const SCHEMES: &'static [&'static str] = &[];
     const HAS_PROPERTIES: bool = false;
 
-    fn resource_id(&self) -> &str {
-        &self.resource_id
-    }
-
-    fn entity(&self) -> &str {
-        self.resource_id.rsplit('/').next().unwrap_or_default()
-    }
-
     fn check(&self) -> Result<(), InvalidProperty> {
         Ok(())
     }

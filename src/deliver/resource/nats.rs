@@ -28,21 +28,17 @@ impl Kind for Nats {
     const SCHEMES: &'static [&'static str] = &["nats", "tls"];
     const HAS_PROPERTIES: bool = true;
 
-    fn resource_id(&self) -> &str {
-        &self.resource_id
-    }
-
-    fn entity(&self) -> &str {
-        &self.subject
+    fn entity(&self) -> Option<&str> {
+        Some(&self.subject)
     }
 
     fn check(&self) -> Result<(), InvalidProperty> {
         let is_allowed = |c: char| c.is_ascii_graphic() && !matches!(c, '*' | '>');
         let allowed = "ASCII characters without spaces, * and >, in parts that are not empty";
-        let lengths = (1, 255);
-        check_text("subject", &self.subject, lengths, (is_allowed, allowed))?;
+        let lengths = 1..=255;
+        check_text("subject", &self.subject, lengths.clone(), is_allowed, allowed)?;
         if self.subject.split('.').any(str::is_empty) {
-            return Err(not_allowed("subject", &self.subject, lengths, allowed));
+            return Err(not_allowed("subject", &self.subject, &lengths, allowed));
         }
         Ok(())
     }

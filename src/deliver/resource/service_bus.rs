@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, check_text, content_type};
+use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, check_text, content_type, last_segment};
 use crate::{
     deliver::{
         Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, clients, request::RequestError,
@@ -66,14 +66,6 @@ macro_rules! entity {
             const HAS_PROPERTIES: bool = true;
             const IS_GROUPED: bool = true;
 
-            fn resource_id(&self) -> &str {
-                &self.resource_id
-            }
-
-            fn entity(&self) -> &str {
-                self.resource_id.rsplit('/').next().unwrap_or_default()
-            }
-
             fn check(&self) -> Result<(), InvalidProperty> {
                 check(&self.resource_id, $part)
             }
@@ -83,7 +75,7 @@ macro_rules! entity {
             }
 
             fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
-                connect(at, self.entity())
+                connect(at, last_segment(&self.resource_id))
             }
         }
     };
@@ -105,7 +97,7 @@ fn check(resource_id: &str, part: &str) -> Result<(), InvalidProperty> {
     match resource_id.rsplit('/').collect::<Vec<_>>().as_slice() {
         [name, above, ..] if above.eq_ignore_ascii_case(part) => {
             let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '~');
-            check_text(key, name, (1, 260), (is_allowed, "letters, digits, dots, underscores, tildes and hyphens"))
+            check_text(key, name, 1..=260, is_allowed, "letters, digits, dots, underscores, tildes and hyphens")
         }
         _ => {
             let given = resource_id.escape_debug();

@@ -6,7 +6,7 @@ use std::{
     rc::{Rc, Weak},
 };
 
-/// Values by their key. A value lives as long as somebody uses it.
+/// Values by their key. A value is dropped with its last user.
 pub(super) struct Shared<T: ?Sized>(RefCell<BTreeMap<String, Weak<T>>>);
 
 impl<T: ?Sized> Shared<T> {

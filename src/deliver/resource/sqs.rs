@@ -58,19 +58,15 @@ impl Kind for Sqs {
     const SCHEMES: &'static [&'static str] = &["http", "https"];
     const HAS_PROPERTIES: bool = true;
 
-    fn resource_id(&self) -> &str {
-        &self.resource_id
-    }
-
-    fn entity(&self) -> &str {
-        &self.queue_name
+    fn entity(&self) -> Option<&str> {
+        Some(&self.queue_name)
     }
 
     fn check(&self) -> Result<(), InvalidProperty> {
         let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         let allowed = "letters, digits, hyphens and underscores, and .fifo at the end";
         let name = self.queue_name.strip_suffix(".fifo").unwrap_or(&self.queue_name);
-        check_text("queueName", name, (1, 80), (is_allowed, allowed))
+        check_text("queueName", name, 1..=80, is_allowed, allowed)
     }
 
     fn limits(&self) -> BatchMaxima {

@@ -45,18 +45,14 @@ impl Kind for StorageQueue {
     const SCHEMES: &'static [&'static str] = &["http", "https"];
     const HAS_PROPERTIES: bool = false;
 
-    fn resource_id(&self) -> &str {
-        &self.resource_id
-    }
-
-    fn entity(&self) -> &str {
-        &self.queue_name
+    fn entity(&self) -> Option<&str> {
+        Some(&self.queue_name)
     }
 
     fn check(&self) -> Result<(), InvalidProperty> {
         let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         let allowed = "lower-case letters, digits and hyphens";
-        super::check_text("queueName", &self.queue_name, (3, 63), (is_allowed, allowed))?;
+        super::check_text("queueName", &self.queue_name, 3..=63, is_allowed, allowed)?;
         match self.queue_message_time_to_live_in_seconds {
             None | Some(-1 | 1..) => Ok(()),
             Some(given) => Err(InvalidProperty {
