@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use gridhook::{
     event::{Seq, SubscriptionId, Timestamp},
-    fanout::recent_events::{MatchedChunk, Matches, RecentBudget, RecentEvents, SubscriptionPositions},
+    fanout::recent_events::{MatchedChunk, Matches, ReadBounds, RecentBudget, RecentEvents, SubscriptionPositions},
     store::chunk::{Chunk, LogTail},
 };
 
@@ -15,7 +15,7 @@ const TWO: SubscriptionId = SubscriptionId(2);
 const BYSTANDER: SubscriptionId = SubscriptionId(3);
 
 /// No limit.
-const ALL: (usize, usize) = (100, usize::MAX);
+const ALL: ReadBounds = ReadBounds { events_max: 100, bytes_max: usize::MAX };
 
 /// The subscriptions of each event of a chunk, by position.
 fn matches<'a>(events: impl IntoIterator<Item = &'a [u32]>) -> Matches {
@@ -42,7 +42,7 @@ fn recent() -> RecentEvents {
 }
 
 fn read(from: u64, end: Option<u64>, events_max: usize) -> Option<(u64, u64, Vec<u64>)> {
-    let found = recent().read(ONE, 1, Seq(from), end.map(Seq), (events_max, usize::MAX))?;
+    let found = recent().read(ONE, 1, Seq(from), end.map(Seq), ReadBounds { events_max, bytes_max: usize::MAX })?;
     Some((found.upto.0, found.total, found.events.iter().map(|event| event.seq.0).collect()))
 }
 

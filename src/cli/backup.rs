@@ -29,7 +29,7 @@ use crate::{
     config::{self, Config},
     policy::dead_letter_store::is_address,
     repair::{
-        backup::{self, Repository, StoredBackup},
+        backup::{self, BackupAt, Repository, StoredBackup},
         fsck::CheckReport,
         salvage::{self, SalvageResult},
     },
@@ -232,7 +232,13 @@ impl Rehearse {
             spinner.set_message(progress.to_string());
             ControlFlow::Continue(())
         };
-        let rehearsed = backup::rehearse((&repository, &stored), &scratch, &options, decoders(), &mut watch)?;
+        let rehearsed = backup::rehearse(
+            BackupAt { repository: &repository, backup: &stored },
+            &scratch,
+            &options,
+            decoders(),
+            &mut watch,
+        )?;
         drop(spinner);
         let backup::RestoreReport { manifest, report, .. } = rehearsed;
         // The server may run: its watermark is read without a lock, and is a few seconds old.
@@ -275,7 +281,7 @@ impl Restore {
             }
             None => None,
         };
-        let stored = stored.as_ref().map(|(repository, stored)| (repository, stored));
+        let stored = stored.as_ref().map(|(repository, backup)| BackupAt { repository, backup });
         if self.accept_loss {
             let now = Clock::system().now();
             let salvage = |from: &path::Path, watch: &mut backup::BackupObserver<'_>| {

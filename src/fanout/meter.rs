@@ -45,9 +45,8 @@ pub struct PublishCounts {
     pub refused: BTreeMap<PublishRefusal, u64>,
 }
 
-impl PublishCounts {
-    /// Zero counters.
-    pub fn none() -> Self {
+impl Default for PublishCounts {
+    fn default() -> Self {
         let latency = HistogramCounts::none(&DURATIONS);
         Self { unmatched: 0, duplicates: 0, nonconforming: 0, latency, refused: BTreeMap::new() }
     }

@@ -334,7 +334,7 @@ impl Journal {
         let logs = partition_state::recover(&*store)?;
         let (damage, meter) = (Damage::default(), Arc::new(WriterMeter::new()));
         let reads = ReaderPool::start(Arc::new(TolerantStore::new(Arc::clone(&store), damage.clone())));
-        let resources = WriterResources::new(store, clock, options, (listener, fatal), damage.clone());
+        let resources = WriterResources::new(store, clock, options, listener, fatal, damage.clone());
         let (mut writers, mut threads) = (Vec::new(), Vec::new());
         for (number, logs) in options.shards.split(logs).into_iter().enumerate() {
             let (queue, entries) = queue::queue();

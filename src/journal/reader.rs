@@ -6,7 +6,7 @@ mod event_records;
 mod trace;
 
 use std::{
-    ops::ControlFlow,
+    ops::{ControlFlow, Range},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, PoisonError,
@@ -87,12 +87,12 @@ impl ReaderPool {
     pub fn log_within<R: Send + 'static>(
         &self,
         partition: PartitionId,
-        (from, end): (Seq, Seq),
+        range: Range<Seq>,
         bytes_max: usize,
         admit: impl FnOnce(usize) -> Option<R> + Send + 'static,
     ) -> PendingResult<Result<(LogSlice, R), usize>> {
         self.run(move |store| {
-            let slice = read_log(store, partition, from, end, bytes_max)?;
+            let slice = read_log(store, partition, range.start, range.end, bytes_max)?;
             let bytes = slice.chunks.iter().map(Chunk::bytes_len).sum();
             Ok(admit(bytes).map(|room| (slice, room)).ok_or(bytes))
         })

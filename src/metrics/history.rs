@@ -78,7 +78,7 @@ impl<K> Default for History<K> {
 }
 
 impl<K> History<K> {
-    /// Memory of a history with so many scopes: their rings, and the table of the map, which grows in powers of two.
+    /// Memory of a history with this number of scopes: their rings, and the table of the map, which grows in powers of two.
     pub const fn bytes(scopes: usize) -> usize {
         let (mut points, mut resolution) = (0, 0);
         while resolution < RESOLUTIONS.len() {

@@ -208,7 +208,7 @@ pub enum Obstacle {
         /// The maximum rate of requests.
         rate: Rate,
     },
-    /// So many events are received and unsettled that clients receive no new ones.
+    /// The limit of received, unsettled events is reached: clients receive no new ones.
     Full {
         /// Number of these events.
         pending: u64,

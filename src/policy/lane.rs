@@ -7,7 +7,10 @@
 //! passed, so dropping them costs only another read. An event is counted when the lane passes it; filtered events are
 //! passed together with the ready event behind them.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    ops::Range,
+};
 
 use crate::{
     event::{Event, Lane, Seq},
@@ -163,7 +166,7 @@ impl LaneReader {
     /// events.
     pub fn add_read(
         &mut self,
-        (from, upto): (Seq, Seq),
+        Range { start: from, end: upto }: Range<Seq>,
         total: u64,
         events: Vec<Event>,
         grouping: &[FilterKey],

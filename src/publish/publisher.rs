@@ -236,9 +236,9 @@ impl Publisher {
         let encoding = BodyEncoding::of(headers)?;
         let announced = announced(headers, limits.request_bytes_max)?;
         self.refuse_early(topic, began)?;
-        let (body, mut permit) = self.receive(request, topic, body, (announced, limits.request_bytes_max)).await?;
+        let (body, mut permit) = self.receive(request, topic, body, announced, limits.request_bytes_max).await?;
         let body = encoding.decode(body, limits.request_bytes_max, &mut permit)?;
-        self.accept(topic, headers, limits, (body, permit), began).await
+        self.accept(topic, headers, limits, body, permit, began).await
     }
 
     fn refuse_early(&self, topic: &TopicHandle, now: Timestamp) -> Result<(), Refusal> {
@@ -266,7 +266,7 @@ impl Publisher {
             let sender = in_flight_bytes::Request::to(topic, &topic.record(), self.gate.client(request));
             let mut permit = self.room.enter(sender, body.len()).map_err(|in_flight_bytes::Full| Refusal::NoRoom)?;
             let body = encoding.decode(body, self.limits.request_bytes_max, &mut permit)?;
-            self.accept(topic, request.headers(), &self.limits, (body, permit), began).await
+            self.accept(topic, request.headers(), &self.limits, body, permit, began).await
         };
         let taken = taking.await;
         self.count(topic, began, taken)
@@ -277,13 +277,14 @@ impl Publisher {
         topic: &TopicHandle,
         headers: &HeaderMap,
         limits: &PublishLimits,
-        (body, permit): (Bytes, Permit),
+        body: Bytes,
+        permit: Permit,
         began: Timestamp,
     ) -> Result<(), Refusal> {
         let record = topic.record();
         let target = EventTarget::kept(&record).checking(topic.catalogue());
         let content = content(headers, target.schema);
-        let traced = TracedRequest::begin(&self.tracer, headers, (target.schema, &content), &body, began);
+        let traced = TracedRequest::begin(&self.tracer, headers, target.schema, &content, &body, began);
         let draft = match &traced {
             Some(traced) => schema::read_traced(&target, &content, &body, limits, &traced.stored())?,
             None => schema::read(&target, &content, &body, limits)?,
@@ -365,7 +366,7 @@ impl Publisher {
         bytes_max: usize,
     ) -> Result<Bytes, Refusal> {
         let announced = announced(request.headers(), bytes_max)?;
-        let (bytes, _permit) = self.receive(request, topic, body, (announced, bytes_max)).await?;
+        let (bytes, _permit) = self.receive(request, topic, body, announced, bytes_max).await?;
         Ok(bytes)
     }
 
@@ -375,7 +376,8 @@ impl Publisher {
         request: &HttpRequest,
         topic: &TopicHandle,
         body: &mut web::Payload,
-        (announced, bytes_max): (usize, usize),
+        announced: usize,
+        bytes_max: usize,
     ) -> Result<(Bytes, Permit), Refusal> {
         let no_room = |in_flight_bytes::Full| Refusal::NoRoom;
         let sender = in_flight_bytes::Request::to(topic, &topic.record(), self.gate.client(request));

@@ -39,7 +39,8 @@ impl TracedRequest {
     pub(super) fn begin(
         tracer: &Tracer,
         headers: &HeaderMap,
-        (schema, content): (Schema, &RequestContent<'_>),
+        schema: Schema,
+        content: &RequestContent<'_>,
         body: &[u8],
         began: Timestamp,
     ) -> Option<Self> {

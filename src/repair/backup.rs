@@ -48,7 +48,7 @@ pub use self::{
     copy::CopiedFile,
     figures::{BackupCounts, BackupFigures},
     manifest::Manifest,
-    repository::{BackupDestination, OpenSink, Repository, StoredBackup},
+    repository::{BackupAt, BackupDestination, OpenSink, Repository, StoredBackup},
     restore::{RestoreReport, rehearse, restore, restore_stored, with_readable_copy},
     seal::SealKey,
 };

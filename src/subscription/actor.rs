@@ -21,7 +21,7 @@ use crate::{
     clock::Clock,
     deliver::{self, Sender},
     event::{Event, Lane, Seq, Timestamp},
-    fanout::recent_events::RecentEvents,
+    fanout::recent_events::{ReadBounds, RecentEvents},
     insight::event_feed::{EventFeed, FeedEvent},
     journal::{self, Journal, LogPosition, OpenedSubscription, PendingResult, SubscriptionOwner},
     policy::{
@@ -293,7 +293,7 @@ impl SubscriptionActor {
         let (commands, settled) = self.shared.begin_write(&changes, commanded);
         self.awaits_write = false;
         let (tracer, name, clock) = (&self.context.tracer, self.plan.record.name.as_str(), self.context.clock.clone());
-        let settle_spans = SettleSpans::of(tracer, &self.shared, name, (&finished, &changes), now);
+        let settle_spans = SettleSpans::of(tracer, &self.shared, name, &finished, &changes, now);
         let (lines, feed, plan) =
             (self.context.feed.lines(&changes), Arc::clone(&self.context.feed), Arc::clone(&self.plan));
         let (shared, incarnation, on_dead_letter) =
@@ -382,10 +382,10 @@ impl SubscriptionActor {
     fn read_log(&self, lane: Lane, from: Seq, end: Option<Seq>) -> Option<Input> {
         let record = &self.plan.record;
         let events_max = RECENT_EVENTS.max(self.plan.settings.batch.events_max as usize);
-        let enough = (events_max, SLICE_BYTES);
+        let bounds = ReadBounds { events_max, bytes_max: SLICE_BYTES };
         // When the budget is used up, this subscription waits for a grant like those that lag.
         if self.member.has_room()
-            && let Some(found) = self.recent.read(record.number, record.version, from, end, enough)
+            && let Some(found) = self.recent.read(record.number, record.version, from, end, bounds)
         {
             let (upto, total, events) = (found.upto, found.total, found.events);
             return Some(Input::Read { lane, from, upto, total, events });
@@ -394,7 +394,7 @@ impl SubscriptionActor {
         let end = end.unwrap_or_else(|| self.log_end());
         let reads = self.context.journal.reads().clone();
         let read =
-            move |room: ReadGrant| reads.log_within(partition, (from, end), room.bytes(), move |bytes| room.fit(bytes));
+            move |room: ReadGrant| reads.log_within(partition, from..end, room.bytes(), move |bytes| room.fit(bytes));
         self.await_room(SLICE_BYTES, read, move |(slice, room)| SharedStateMessage::Slice(lane, from, slice, room));
         None
     }
@@ -418,8 +418,9 @@ impl SubscriptionActor {
         // Taken here and not in the task, so that the next decision on this thread counts it.
         let permit = self.context.client.sockets.take();
         let lease = self.context.client.lease.clone();
-        let services = (Arc::clone(&self.context.response_faults), &self.context.tracer, permit, lease);
-        delivery::start(&self.shared, plan, self.sender(), &request, events, services, now);
+        let faults = Arc::clone(&self.context.response_faults);
+        let resources = delivery::AttemptResources { faults, tracer: &self.context.tracer, permit, lease };
+        delivery::start(&self.shared, plan, self.sender(), &request, events, resources, now);
     }
 
     /// The sender. A client certificate may have been replaced; anything else never changes.

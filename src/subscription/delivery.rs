@@ -22,6 +22,16 @@ use crate::{
     telemetry::trace::Tracer,
 };
 
+/// What an attempt needs of the server.
+pub(super) struct AttemptResources<'a> {
+    pub(super) faults: Arc<FaultInjection>,
+    pub(super) tracer: &'a Tracer,
+    /// Counts the socket of the request.
+    pub(super) permit: Taken,
+    /// The lease of the store's owner, in a cluster.
+    pub(super) lease: Option<Lease>,
+}
+
 /// Sends a request that is already noted in the shared state.
 pub(super) fn start(
     shared: &Arc<SharedState>,
@@ -29,9 +39,10 @@ pub(super) fn start(
     sender: Result<Rc<dyn Sender>, String>,
     request: &OutgoingBatch,
     events: Vec<Event>,
-    (faults, tracer, permit, lease): (Arc<FaultInjection>, &Tracer, Taken, Option<Lease>),
+    resources: AttemptResources<'_>,
     now: Timestamp,
 ) {
+    let AttemptResources { faults, tracer, permit, lease } = resources;
     let guard = AttemptGuard { shared: Arc::clone(shared), id: request.id };
     let (lane, attempts) = request.items.first().map_or((Lane::LIVE, 0), |item| (item.lane, item.attempts));
     let traced = AttemptSpan::begin(tracer, &plan, &events, attempts, now);
@@ -44,7 +55,7 @@ pub(super) fn start(
         assert!(!guard.shared.is_doomed(), "a delivery task is killed by chaos");
         let kind = lane.is_job().then(|| guard.shared.job_kind(lane)).flatten();
         let trace = traced.iter().flat_map(AttemptSpan::headers);
-        let headers = DeliveryPlan::job_header((lane, kind)).into_iter().chain(trace).collect();
+        let headers = DeliveryPlan::job_header(lane, kind).into_iter().chain(trace).collect();
         let batch = Batch { events, attempts_before: attempts, headers, now, wait: plan.response_timeout };
         if let Some(lease) = lease {
             lease.allowed().await;

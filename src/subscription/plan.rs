@@ -294,7 +294,7 @@ impl DeliveryPlan {
     }
 
     /// The header of a request that a job sends, with the job's lane.
-    pub fn job_header((lane, kind): (Lane, Option<JobKind>)) -> Option<RequestHeader> {
+    pub fn job_header(lane: Lane, kind: Option<JobKind>) -> Option<RequestHeader> {
         let header = match kind {
             Some(JobKind::Redrive { .. }) => REDRIVE_HEADER,
             Some(JobKind::Replay { .. }) | None => REPLAY_HEADER,

@@ -139,7 +139,8 @@ impl SettleSpans {
         tracer: &Tracer,
         shared: &SharedState,
         name: &str,
-        (landed, changes): (&[RequestId], &[RecordChange]),
+        landed: &[RequestId],
+        changes: &[RecordChange],
         now: Timestamp,
     ) -> Option<Self> {
         if !tracer.is_on() {

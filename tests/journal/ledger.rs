@@ -207,7 +207,7 @@ fn a_read_of_many_subscriptions_ends_at_its_limit_although_a_record_exceeds_it()
         let (journal, writer) =
             Journal::start(Arc::new(store), clock.clone(), options, Box::new(|_, _| {}), Box::new(|_| {}))
                 .expect("sound");
-        let range = (Timestamp::default(), Timestamp::NEVER);
+        let range = Timestamp::default()..Timestamp::NEVER;
         let read = runtime.block_on(journal.reads().lines_of_all(keys.to_vec(), range, |_| true)).expect("readable");
         assert_eq!(read.map(|lines| lines.len()), found, "{counts:?}");
         journal.close();

@@ -18,8 +18,8 @@ use gridhook::{
     policy::backup::BackupRetention,
     repair::{
         backup::{
-            self, BackupDestination, BackupError, BackupMade, BackupObserver, BackupProgress, Backups, Repository,
-            SealKey,
+            self, BackupAt, BackupDestination, BackupError, BackupMade, BackupObserver, BackupProgress, Backups,
+            Repository, SealKey,
         },
         fsck::CheckStop,
     },
@@ -113,7 +113,13 @@ impl Fixture {
         let (back, options) = (tempfile::tempdir().expect("a folder"), RocksOptions::default());
         let folder = back.path().join("data");
         let watch = &mut |_: BackupProgress| ControlFlow::Continue(());
-        let restored = backup::restore_stored((&repository, &stored), &folder, &options, decoders(), watch);
+        let restored = backup::restore_stored(
+            BackupAt { repository: &repository, backup: &stored },
+            &folder,
+            &options,
+            decoders(),
+            watch,
+        );
         if let Err(error) = restored {
             assert!(!folder.exists(), "nothing is left of what was begun");
             return Err(error);
@@ -256,7 +262,7 @@ fn without_the_right_key_nothing_of_an_encrypted_backup_is_read() {
 }
 
 #[test]
-fn a_damaged_piece_or_manifest_is_told_by_name_and_other_backups_come_back() {
+fn a_damaged_piece_or_manifest_is_named_and_other_backups_are_restored() {
     let fixture = Fixture::new();
     fixture.fill(0, 50);
     fixture.store.compact(Family::Meta).expect("compacted");
@@ -425,7 +431,13 @@ fn the_readable_part_of_a_damaged_backup_is_copied_next_to_the_data_folder() {
         Ok(())
     };
     let watch = &mut |_: BackupProgress| ControlFlow::Continue(());
-    backup::with_readable_copy((&repository, &stored), &fixture.path("restored/"), watch, salvage).expect("copied");
+    backup::with_readable_copy(
+        BackupAt { repository: &repository, backup: &stored },
+        &fixture.path("restored/"),
+        watch,
+        salvage,
+    )
+    .expect("copied");
 }
 
 #[test]
@@ -532,7 +544,7 @@ fn an_interrupted_backup_leaves_the_others_and_its_pieces_are_used_by_the_next()
 }
 
 #[test]
-fn a_destination_that_is_away_is_told_and_not_made_up() {
+fn a_missing_destination_is_reported_and_not_created() {
     let fixture = Fixture::new();
     fixture.fill(0, 5);
     let mut destination = fixture.destination(ALL, None);

@@ -44,17 +44,17 @@ fn written(core: &mut Subscription, answer: impl Fn(Effect) -> Option<Input>) ->
 fn unreadable_events_end_once_even_if_a_later_incarnation_reads_them_again() {
     let mut lane = LaneReader::recover(&live());
     assert_eq!(lane.next_read(Seq(20)), Some((Seq(1), None)));
-    lane.add_read((Seq(1), Seq(5)), 4, vec![event(2)], &[], None);
+    lane.add_read(Seq(1)..Seq(5), 4, vec![event(2)], &[], None);
     assert_eq!(lane.next_read(Seq(20)), Some((Seq(5), None)));
     assert_eq!(lane.miss(Seq(5), Seq(9)).into_runs(), [SeqRun { first: Seq(5), count: 4 }]);
     assert!(lane.miss(Seq(5), Seq(9)).is_empty(), "it was answered");
     assert_eq!(lane.next_read(Seq(20)), Some((Seq(9), None)), "what follows is read");
-    // The event before waits yet: the next life begins there.
+    // The event before still waits: the next incarnation begins there.
     let cursor = lane.cursor();
     assert_eq!((cursor.read, &cursor.done[..]), (Seq(1), &[Seq(5), Seq(6), Seq(7), Seq(8)][..]));
     let mut lane = LaneReader::recover(&cursor);
     assert_eq!(lane.next_read(Seq(20)), Some((Seq(1), None)));
-    lane.add_read((Seq(1), Seq(5)), 4, Vec::new(), &[], None);
+    lane.add_read(Seq(1)..Seq(5), 4, Vec::new(), &[], None);
     assert_eq!(lane.pass_skipped().0.count(), 4);
     assert_eq!(lane.next_read(Seq(20)), Some((Seq(5), None)));
     assert!(lane.miss(Seq(5), Seq(9)).is_empty(), "they have ended before");

@@ -27,7 +27,7 @@ pub(super) trait Merge: Clone + Default {
 }
 
 /// Counters: these never fall.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct SubscriptionCounters {
     pub(super) counters: Counters,
     pub(super) replayed: Counters,
@@ -43,37 +43,13 @@ pub(super) struct SubscriptionCounters {
     pub(super) measured: SubscriptionMeasures,
 }
 
-impl Default for SubscriptionCounters {
-    fn default() -> Self {
-        Self {
-            counters: Counters::default(),
-            replayed: Counters::default(),
-            counts: OutcomeCounts::default(),
-            written: 0,
-            lost: 0,
-            redriven: 0,
-            purged: 0,
-            files: 0,
-            ends: IncarnationEnds::default(),
-            quarantined: 0,
-            measured: SubscriptionMeasures::none(),
-        }
-    }
-}
-
 /// Counters of a topic.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct TopicCounters {
     pub(super) events: u64,
     pub(super) bytes: u64,
     pub(super) publishing: PublishCounts,
     pub(super) ends: IncarnationEnds,
-}
-
-impl Default for TopicCounters {
-    fn default() -> Self {
-        Self { events: 0, bytes: 0, publishing: PublishCounts::none(), ends: IncarnationEnds::default() }
-    }
 }
 
 impl TopicCounters {
@@ -132,7 +108,7 @@ pub(super) struct SubscriptionGauges {
 }
 
 /// Counters and present state.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct SubscriptionFigures {
     pub(super) sums: SubscriptionCounters,
     pub(super) state: SubscriptionGauges,
@@ -189,14 +165,9 @@ impl SubscriptionFigures {
             files: dead_letters.files,
             ends: counted.ends,
             quarantined: counted.quarantined,
-            measured: counted.measured.clone().unwrap_or_else(SubscriptionMeasures::none),
+            measured: counted.measured.clone().unwrap_or_default(),
         };
         Self { sums, state }
-    }
-
-    /// The figures of no event subscription.
-    pub(super) fn none() -> Self {
-        Self { sums: SubscriptionCounters::default(), state: SubscriptionGauges::default() }
     }
 
     /// Adds the figures of another.

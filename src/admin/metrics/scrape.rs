@@ -99,8 +99,7 @@ impl Exposition {
                 named
                     .push((key, NamedSubscription { topic: topic_label, subscription: counted.record.key(), figures }));
             } else {
-                let (rest, rest_unread) =
-                    rests.entry(topic_label).or_insert_with(|| (SubscriptionFigures::none(), Vec::new()));
+                let (rest, rest_unread) = rests.entry(topic_label).or_default();
                 rest.add(&figures);
                 rest_unread.extend(counted.unread.map(|seq| (topic, seq, counted.backlog)));
             }

@@ -248,7 +248,7 @@ impl Registry {
     ) -> Result<Option<Vec<(SubscriptionKey, LedgerLine)>>, journal::Error> {
         let mut all = Vec::new();
         for some in subscriptions.chunks(SUBSCRIPTIONS) {
-            match self.journal.reads().lines_of_all(some.to_vec(), (period.start, period.end), wanted.clone()).await? {
+            match self.journal.reads().lines_of_all(some.to_vec(), period.clone(), wanted.clone()).await? {
                 Some(lines) => all.extend(lines),
                 None => return Ok(None),
             }

@@ -1,7 +1,11 @@
 //! Reads for tracing an event and for a subscription's history: ledger lines, response excerpts, filter versions, and
 //! searches for event ids.
 
-use std::{cell::Cell, collections::BTreeMap, ops::ControlFlow};
+use std::{
+    cell::Cell,
+    collections::BTreeMap,
+    ops::{ControlFlow, Range},
+};
 
 use bytes::Bytes;
 
@@ -37,7 +41,7 @@ impl ReaderPool {
     /// part of them.
     pub fn lines_between(
         &self,
-        range: std::ops::Range<Vec<u8>>,
+        range: Range<Vec<u8>>,
         max: usize,
         wanted: impl Fn(&LedgerEntry) -> bool + Send + 'static,
     ) -> PendingResult<LedgerPage> {
@@ -49,7 +53,7 @@ impl ReaderPool {
     pub fn lines_of_all(
         &self,
         subscriptions: Vec<SubscriptionKey>,
-        (from, to): (Timestamp, Timestamp),
+        period: Range<Timestamp>,
         wanted: impl Fn(&LedgerEntry) -> bool + Send + 'static,
     ) -> PendingResult<Option<Vec<(SubscriptionKey, LedgerLine)>>> {
         self.run(move |store| {
@@ -60,7 +64,7 @@ impl ReaderPool {
             };
             let mut found = Vec::new();
             for key in subscriptions {
-                let range = keys::ledger_between(key, from, to);
+                let range = keys::ledger_between(key, period.start, period.end);
                 // The last record of the subscription before may have exceeded the limit.
                 let left = LOOKS.saturating_sub(looks.get());
                 let page = ledger::between(store, &range, usize::MAX, left, counted)?;

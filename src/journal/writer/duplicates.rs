@@ -30,7 +30,8 @@ impl GroupWriter {
         &self,
         group: &mut CommitGroup,
         id: PartitionId,
-        (chunks, check): (Vec<SealedChunk>, &DuplicateCheck),
+        chunks: Vec<SealedChunk>,
+        check: &DuplicateCheck,
         now: Timestamp,
     ) -> Result<(Vec<SealedChunk>, u32), Error> {
         let partition = self.partitions.get(&id).ok_or(Error::Unknown)?;

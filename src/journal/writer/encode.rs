@@ -25,7 +25,7 @@ impl GroupWriter {
     pub(super) fn encode(&mut self, group: &mut CommitGroup, entry: WriterEntry, now: Timestamp) {
         let answer = match entry {
             WriterEntry::Publish { partition, chunks, check, reply, _permit } => {
-                match self.encode_publish(group, partition, (chunks, check), now) {
+                match self.encode_publish(group, partition, chunks, check, now) {
                     Ok(published) => PendingAnswer::Published(
                         WriterEntry::Publish { partition, chunks: Vec::new(), check: None, reply, _permit },
                         published,
@@ -95,7 +95,8 @@ impl GroupWriter {
         &mut self,
         group: &mut CommitGroup,
         id: PartitionId,
-        (chunks, check): (Vec<SealedChunk>, Option<DuplicateCheck>),
+        chunks: Vec<SealedChunk>,
+        check: Option<DuplicateCheck>,
         now: Timestamp,
     ) -> Result<PublishReceipt, Error> {
         if self.store.is_short_of_space() {
@@ -103,7 +104,7 @@ impl GroupWriter {
         }
         self.admit(id)?;
         let (chunks, duplicates) = match check {
-            Some(check) => self.remove_duplicates(group, id, (chunks, &check), now)?,
+            Some(check) => self.remove_duplicates(group, id, chunks, &check, now)?,
             None => (chunks, 0),
         };
         let Self { partitions, ids, store, .. } = self;

@@ -93,7 +93,8 @@ impl WriterResources {
         store: Arc<dyn Store>,
         clock: Clock,
         options: JournalOptions,
-        (listener, fatal): (AppendListener, FatalHandler),
+        listener: AppendListener,
+        fatal: FatalHandler,
         damage: Damage,
     ) -> Self {
         let running = Arc::new(AtomicUsize::new(options.shards.writers()));

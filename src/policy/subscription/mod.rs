@@ -118,7 +118,7 @@ pub struct Subscription {
     began: Seq,
     pending_write: PendingWrite,
     retry: RetryNow,
-    /// Deliveries that commands moved, and that no answer has told.
+    /// Deliveries that commands moved and no answer has reported yet.
     commanded: u64,
     /// Results of earlier incarnations, and inputs that wait until the order is recovered.
     postponed: Vec<Input>,
@@ -268,7 +268,7 @@ impl Subscription {
                 self.leases.looked();
                 if let Some(lane) = lane_mut(&mut self.lanes, lane) {
                     let order = self.settings.order.as_deref().filter(|_| is_own(lane.lane()));
-                    lane.add_read((from, upto), total, events, grouping, order);
+                    lane.add_read(from..upto, total, events, grouping, order);
                 }
             }
             Input::Unreadable { lane, from, upto } => {

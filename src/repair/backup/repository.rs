@@ -49,10 +49,10 @@ use crate::{
 /// The length of a piece: large enough for few requests, small enough to be held in memory several times.
 const PIECE: usize = 8 << 20;
 
-/// A backup to a folder reads one of so many stored pieces …
+/// A backup to a folder checks one of this number of stored pieces …
 const CHECKED_SHARE: usize = 16;
 
-/// … and at least so many.
+/// … and at least this number.
 const CHECKED_MIN: usize = 16;
 
 /// A manifest has some 100 bytes for each piece: this is enough for 5 TiB.
@@ -133,7 +133,7 @@ impl fmt::Debug for Repository {
 
 impl Repository {
     /// Opens a destination. A folder is created only to write backups, and only if its parent exists: a disk that is not
-    /// mounted is told, not replaced.
+    /// mounted is reported, not replaced.
     pub fn open(destination: &BackupDestination, to_write: bool) -> Result<Self, BackupError> {
         if let Some(folder) = &destination.folder {
             let needed = if to_write { folder.parent().unwrap_or(folder) } else { folder };
@@ -420,21 +420,29 @@ fn piece_path(hash: &str) -> String {
     format!("{PIECES}/{}/{hash}", hash.get(..2).unwrap_or_default())
 }
 
+/// A backup and the destination that has it.
+#[derive(Clone, Copy)]
+pub struct BackupAt<'a> {
+    /// The destination.
+    pub repository: &'a Repository,
+    /// The backup.
+    pub backup: &'a StoredBackup,
+}
+
 /// A backup of a destination, to restore from.
 pub(super) struct StoredSource<'a> {
-    pub(super) repository: &'a Repository,
-    pub(super) backup: &'a StoredBackup,
+    pub(super) at: BackupAt<'a>,
     /// Whether the copy of a damaged piece is as damaged, with zeros where nothing can be read.
     pub(super) accepts_loss: bool,
 }
 
 impl Source for StoredSource<'_> {
     fn at(&self) -> &Path {
-        Path::new(self.repository.address())
+        Path::new(self.at.repository.address())
     }
 
     fn manifest(&self) -> Result<Manifest, BackupError> {
-        Ok(self.backup.manifest.clone())
+        Ok(self.at.backup.manifest.clone())
     }
 
     fn copy(
@@ -448,12 +456,12 @@ impl Source for StoredSource<'_> {
         for hash in &file.pieces {
             let name = piece_path(hash);
             let of_file = |what: &str| {
-                self.repository.refuse(format!("is damaged: {name} of {} {what}; use another backup", file.path))
+                self.at.repository.refuse(format!("is damaged: {name} of {} {what}; use another backup", file.path))
             };
-            let found = self.repository.get(&name, self.repository.stored_length(PIECE))?;
+            let found = self.at.repository.get(&name, self.at.repository.stored_length(PIECE))?;
             let found = match found {
                 Ok((found, is_sealed))
-                    if is_sealed == self.backup.is_sealed && self.repository.hash(&found, is_sealed) == *hash =>
+                    if is_sealed == self.at.backup.is_sealed && self.at.repository.hash(&found, is_sealed) == *hash =>
                 {
                     found
                 }
@@ -464,7 +472,7 @@ impl Source for StoredSource<'_> {
                 }
                 Ok(_) => return Err(of_file("has a wrong checksum")),
                 Err(Unusable::Missing) => return Err(of_file("is missing")),
-                Err(Unusable::Sealed(problem)) => return Err(self.repository.refuse(problem)),
+                Err(Unusable::Sealed(problem)) => return Err(self.at.repository.refuse(problem)),
             };
             crc.update(&found);
             bytes += found.len() as u64;

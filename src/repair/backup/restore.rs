@@ -10,7 +10,7 @@ use super::{
     copy::{self, CopiedFile},
     folders::{self, TemporaryFolder},
     of_io,
-    repository::{Repository, StoredBackup, StoredSource},
+    repository::{BackupAt, StoredSource},
 };
 use crate::{
     repair::fsck::{self, CheckReport, RecordDecoders},
@@ -90,24 +90,25 @@ pub fn restore(
 
 /// Restores a backup of a destination as the store of `data_dir`.
 pub fn restore_stored(
-    (repository, backup): (&Repository, &StoredBackup),
+    stored: BackupAt<'_>,
     data_dir: &Path,
     options: &RocksOptions,
     decoders: RecordDecoders,
     watch: &mut BackupObserver<'_>,
 ) -> Result<RestoreReport, BackupError> {
-    restore_source(&StoredSource { repository, backup, accepts_loss: false }, data_dir, options, decoders, watch)
+    restore_source(&StoredSource { at: stored, accepts_loss: false }, data_dir, options, decoders, watch)
 }
 
 /// Copies what can be read of a damaged backup of a destination to a new folder next to `data_dir`, calls `salvage` with it,
 /// and removes it again.
 pub fn with_readable_copy<T>(
-    (repository, backup): (&Repository, &StoredBackup),
+    stored: BackupAt<'_>,
     data_dir: &Path,
     watch: &mut BackupObserver<'_>,
     salvage: impl FnOnce(&Path, &mut BackupObserver<'_>) -> Result<T, BackupError>,
 ) -> Result<T, BackupError> {
-    let source = StoredSource { repository, backup, accepts_loss: true };
+    let source = StoredSource { at: stored, accepts_loss: true };
+    let backup = stored.backup;
     check_paths(source.at(), &backup.manifest)?;
     // Without a trailing slash, which would put the copy inside of the folder.
     let mut name = data_dir.components().as_path().as_os_str().to_owned();
@@ -129,7 +130,7 @@ pub fn with_readable_copy<T>(
 
 /// Restores a backup of a destination in a new folder below `scratch`, and removes it again.
 pub fn rehearse(
-    stored: (&Repository, &StoredBackup),
+    stored: BackupAt<'_>,
     scratch: &Path,
     options: &RocksOptions,
     decoders: RecordDecoders,

@@ -155,7 +155,7 @@ pub(super) struct HandshakeSlots {
 }
 
 impl HandshakeSlots {
-    /// Slots of a listener with so many connections.
+    /// Slots for a listener with this number of connections.
     pub(super) fn new(connections: usize) -> Self {
         Self { waiting: Arc::default(), most: UNPROVEN_MAX.min(connections / 4).max(1) }
     }

@@ -59,7 +59,7 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, Ope
     if recovered < acknowledged {
         return Err(OpenError::Behind { recovered, acknowledged });
     }
-    let rocks = wrap(db, wanted, floors, (watermark, recovered), folder);
+    let rocks = wrap(db, wanted, floors, watermark, recovered, folder);
     match check_format(&rocks, path) {
         Err(OpenError::Older { found, .. }) => {
             migrate(&rocks, found, migrate::OLDEST, &migrate::STEPS).map_err(|error| of_store(path, error))?;
@@ -88,7 +88,8 @@ fn wrap(
     db: DB,
     wanted: &RocksOptions,
     floors: PartitionFloors,
-    (watermark, recovered): (Watermark, u64),
+    watermark: Watermark,
+    recovered: u64,
     folder: DataFolder,
 ) -> RocksStore {
     let db = Arc::new(db);
@@ -117,7 +118,7 @@ pub(super) fn open_damaged(path: &Path, wanted: &RocksOptions) -> Result<(RocksS
     let db = db.map_err(|error| of_store(path, error))?;
     let recovered = db.latest_sequence_number();
     let watermark = Watermark::create(&path.join("watermark"), recovered).map_err(|source| of_io(&folder, source))?;
-    let rocks = wrap(db, wanted, floors, (watermark, recovered), folder);
+    let rocks = wrap(db, wanted, floors, watermark, recovered, folder);
     match check_format(&rocks, path) {
         // An unreadable format record is taken for the only format that a store with these families can have.
         Ok(()) | Err(OpenError::Damaged(_)) => {}

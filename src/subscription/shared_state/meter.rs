@@ -39,9 +39,8 @@ pub struct SubscriptionMeasures {
     pub delivery: HistogramCounts,
 }
 
-impl SubscriptionMeasures {
-    /// Empty histograms.
-    pub fn none() -> Self {
+impl Default for SubscriptionMeasures {
+    fn default() -> Self {
         Self {
             wait: HistogramCounts::none(&WAITS),
             batch: HistogramCounts::none(&EVENTS),
