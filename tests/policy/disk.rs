@@ -1,10 +1,15 @@
-//! What a store has on disk for a subscription, as the records that the core is checked against.
+//! The records of a subscription on disk, with which the core is compared.
 
 use std::ops::ControlFlow;
 
 use gridhook::{
     event::{Lane, Seq, SubscriptionKey},
-    policy::record::{Cursor, DeadLetterRecord, DueKey, LaneCursor, PendingDelivery, job::Job},
+    journal::{Journal, LogPosition},
+    policy::{
+        Effect, Input,
+        filter::Filter,
+        record::{Cursor, DeadLetterRecord, DueKey, LaneCursor, PendingDelivery, job::Job},
+    },
     simulate::SimulatedStore,
     store::{Family, Store, keys, records::StoredRecord},
 };
@@ -83,4 +88,50 @@ pub(super) fn count(store: &dyn Store, family: Family) -> usize {
     let mut count = 0;
     scan(store, family, |_, _| count += 1);
     count
+}
+
+/// Does the reads that the core asks for.
+pub(super) struct EffectReader<'a> {
+    pub(super) journal: &'a Journal,
+    pub(super) runtime: &'a tokio::runtime::Runtime,
+    pub(super) subscription_key: SubscriptionKey,
+    pub(super) filter: &'a Filter,
+}
+
+impl EffectReader<'_> {
+    /// The input with the result of a read, of which a slice has about `few` bytes.
+    pub(super) fn read(&self, effect: Effect, few: usize) -> Input {
+        let (reads, key) = (self.journal.reads(), self.subscription_key);
+        let log_end = || self.journal.end(key.partition).expect("founded").next;
+        match effect {
+            Effect::ReadLog { lane, from, end } => {
+                let read = reads.log(key.partition, from, end.unwrap_or_else(log_end), few);
+                let slice = self.runtime.block_on(read).expect("readable");
+                let events = slice.chunks.iter().flat_map(|chunk| chunk.events().expect("sound"));
+                let events: Vec<_> = events.filter(|event| from <= event.seq && event.seq < slice.upto).collect();
+                let total = events.len() as u64;
+                let events = events.into_iter().filter(|event| self.filter.matches(event)).collect();
+                Input::Read { lane, from, upto: slice.upto, total, events }
+            }
+            Effect::FindPosition { before } => {
+                let found = self.runtime.block_on(reads.position(key.partition, log_end(), before));
+                let LogPosition { at, appended } = found.expect("readable");
+                Input::Position { before, at, appended }
+            }
+            Effect::ReadDue { of, from } => {
+                let found = self.runtime.block_on(reads.due_of(key, of, from, few.div_ceil(50)));
+                let (keys, all) = found.expect("readable");
+                Input::DueRead { of, keys, all }
+            }
+            Effect::Fetch(keys) => {
+                Input::Fetched(self.runtime.block_on(reads.fetch(key, keys, few)).expect("readable"))
+            }
+            Effect::ReadPending(keys) => {
+                Input::PendingRead(self.runtime.block_on(reads.pending(key, keys)).expect("readable"))
+            }
+            Effect::Send { .. } | Effect::Connect | Effect::HandOver { .. } | Effect::ReportResults { .. } => {
+                unreachable!("is no read")
+            }
+        }
+    }
 }

@@ -24,8 +24,8 @@ use gridhook::{
     clock::{Clock, ManualClock},
     event::{Lane, PartitionId, RequestId, Schema, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
-        BacklogLimits, DeadLetterKey, DeadLetterWrite, Error, Journal, JournalOptions, LogGuard, LogPosition,
-        MetaChange, Shards, SubscriptionOwner, WriterThreads,
+        BacklogLimits, DeadLetterKey, DeadLetterWrite, Error, Journal, JournalOptions, LogGuard, MetaChange, Shards,
+        SubscriptionOwner, WriterThreads,
     },
     policy::{
         CoreStep, Effect, Input, OutgoingBatch, SendItem, Subscription, SubscriptionSettings, SubscriptionWrite, batch,
@@ -44,7 +44,7 @@ use gridhook::{
 };
 
 use super::{
-    disk::{check_tally, count, ended_jobs, has_passed, has_passed_in, load, pending_of},
+    disk::{EffectReader, check_tally, count, ended_jobs, has_passed, has_passed_in, load, pending_of},
     driver::{START, status},
     plain,
     sabotage::{Bug, Saboteur},
@@ -531,50 +531,28 @@ impl Scenario {
     }
 
     fn read(&mut self, effect: Effect) -> Input {
-        let reads = self.journal.reads();
         let few = 1 + self.dice.below(400);
-        match effect {
-            Effect::ReadLog { lane, from, end } => {
-                let end = end.unwrap_or(self.end());
-                let slice = self.wait(reads.log(PARTITION, from, end, few)).expect("readable");
-                let events = slice.chunks.iter().flat_map(|chunk| chunk.events().expect("sound"));
-                let events: Vec<_> = events.filter(|event| from <= event.seq && event.seq < slice.upto).collect();
-                let total = events.len() as u64;
+        let (journal, runtime, filter) = (&self.journal, &self.runtime, &self.filter);
+        let mut input = EffectReader { journal, runtime, subscription_key: SUBSCRIPTION_KEY, filter }.read(effect, few);
+        match &mut input {
+            Input::Read { lane, from, upto, total, events } => {
                 // A withdrawn read may be below the floor.
                 let lanes = self.core.cursor().lanes;
-                let withdrawn = lanes.iter().find(|reads| reads.lane == lane).is_none_or(|reads| from < reads.read);
-                assert!(withdrawn || total == slice.upto.0 - from.0, "the floor has passed what is to be read");
-                let mut events = events.into_iter().filter(|event| self.filter.matches(event)).collect();
-                self.saboteur.read(&mut events);
-                Input::Read { lane, from, upto: slice.upto, total, events }
+                let withdrawn = lanes.iter().find(|reads| reads.lane == *lane).is_none_or(|reads| *from < reads.read);
+                assert!(withdrawn || *total == upto.0 - from.0, "the floor has passed what is to be read");
+                self.saboteur.read(events);
             }
-            Effect::FindPosition { before } => {
-                let LogPosition { at, appended } =
-                    self.wait(reads.position(PARTITION, self.end(), before)).expect("readable");
-                Input::Position { before, at, appended }
+            Input::DueRead { keys, .. }
+                if keys.iter().any(|key| key.due == HELD_BACK) && self.saboteur.does(Bug::LoseWhatIsHeldBack) =>
+            {
+                keys.retain(|key| key.due != HELD_BACK);
             }
-            Effect::ReadDue { of, from } => {
-                let (mut keys, all) =
-                    self.wait(reads.due_of(SUBSCRIPTION_KEY, of, from, few.div_ceil(50))).expect("readable");
-                if keys.iter().any(|key| key.due == HELD_BACK) && self.saboteur.does(Bug::LoseWhatIsHeldBack) {
-                    keys.retain(|key| key.due != HELD_BACK);
-                }
-                Input::DueRead { of, keys, all }
-            }
-            Effect::Fetch(keys) => {
-                let mut fetched = self.wait(reads.fetch(SUBSCRIPTION_KEY, keys, few)).expect("readable");
-                self.saboteur.fetch(&mut fetched);
-                Input::Fetched(fetched)
-            }
-            Effect::ReadPending(keys) => {
-                let mut found = self.wait(reads.pending(SUBSCRIPTION_KEY, keys)).expect("readable");
-                self.saboteur.look_up(&mut found);
-                Input::PendingRead(found)
-            }
-            Effect::Send { .. } | Effect::Connect | Effect::HandOver { .. } | Effect::ReportResults { .. } => {
-                unreachable!("is no read")
-            }
+            Input::Fetched(fetched) => self.saboteur.fetch(fetched),
+            Input::PendingRead(found) => self.saboteur.look_up(found),
+            // Positions are never wrong.
+            _ => {}
         }
+        input
     }
 
     /// The actor's timer.
@@ -787,7 +765,7 @@ impl Scenario {
         let tried = self.wait(self.journal.change(Vec::new()));
         match answer.try_recv() {
             Ok(result) => {
-                result.expect("nobody fences the present life");
+                result.expect("nothing fences the present incarnation");
                 let (write, _) = self.write.take().expect("looked at above");
                 self.durable(&write);
                 // As late as the actor learns it.

@@ -1,4 +1,4 @@
-//! Clients, a machine, its journal and its disk: whatever happens in whichever order.
+//! Clients, a core, its journal and its disk: any events in any order.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,10 +9,7 @@ use std::{
 use gridhook::{
     clock::{Clock, ManualClock},
     event::{Lane, PartitionId, RequestId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    journal::{
-        BacklogLimits, Error, Journal, JournalOptions, LogPosition, MetaChange, Shards, SubscriptionOwner,
-        WriterThreads,
-    },
+    journal::{BacklogLimits, Error, Journal, JournalOptions, MetaChange, Shards, SubscriptionOwner, WriterThreads},
     policy::{
         CoreStep, Effect, Input, PullSettings, Subscription, SubscriptionSettings, SubscriptionWrite, batch,
         filter::{Filter, key::FilterKey},
@@ -27,7 +24,11 @@ use gridhook::{
 };
 
 use super::{
-    super::{disk::load, driver::START, plain, sealed},
+    super::{
+        disk::{EffectReader, load},
+        driver::START,
+        plain, sealed,
+    },
     Bug, Saboteur,
     truth::Truths,
 };
@@ -304,40 +305,16 @@ impl World {
     }
 
     fn read(&mut self, effect: Effect) -> Input {
-        let (reads, few) = (self.journal.reads(), 1 + self.dice.below(400));
-        match effect {
-            Effect::ReadLog { lane, from, end } => {
-                let end = end.unwrap_or(self.end());
-                let slice = self.wait(reads.log(PARTITION, from, end, few)).expect("readable");
-                let events = slice.chunks.iter().flat_map(|chunk| chunk.events().expect("sound"));
-                let events: Vec<_> = events.filter(|event| from <= event.seq && event.seq < slice.upto).collect();
-                let total = events.len() as u64;
-                let mut events: Vec<_> = events.into_iter().filter(|event| self.filter.matches(event)).collect();
-                if !events.is_empty() && self.saboteur.does(Bug::LoseAnEventOfASlice) {
-                    events.pop();
-                }
-                Input::Read { lane, from, upto: slice.upto, total, events }
-            }
-            Effect::FindPosition { before } => {
-                let LogPosition { at, appended } =
-                    self.wait(reads.position(PARTITION, self.end(), before)).expect("readable");
-                Input::Position { before, at, appended }
-            }
-            Effect::ReadDue { of, from } => {
-                let (keys, all) =
-                    self.wait(reads.due_of(SUBSCRIPTION_KEY, of, from, few.div_ceil(50))).expect("readable");
-                Input::DueRead { of, keys, all }
-            }
-            Effect::Fetch(keys) => {
-                Input::Fetched(self.wait(reads.fetch(SUBSCRIPTION_KEY, keys, few)).expect("readable"))
-            }
-            Effect::ReadPending(keys) => {
-                Input::PendingRead(self.wait(reads.pending(SUBSCRIPTION_KEY, keys)).expect("readable"))
-            }
-            Effect::Send { .. } | Effect::Connect | Effect::HandOver { .. } | Effect::ReportResults { .. } => {
-                unreachable!("is no read")
-            }
+        let few = 1 + self.dice.below(400);
+        let (journal, runtime, filter) = (&self.journal, &self.runtime, &self.filter);
+        let mut input = EffectReader { journal, runtime, subscription_key: SUBSCRIPTION_KEY, filter }.read(effect, few);
+        if let Input::Read { events, .. } = &mut input
+            && !events.is_empty()
+            && self.saboteur.does(Bug::LoseAnEventOfASlice)
+        {
+            events.pop();
         }
+        input
     }
 
     /// Keys that are blocked.
@@ -396,7 +373,7 @@ impl World {
         let done = Box::new(move |result| done.send(result).unwrap_or_default());
         self.journal.append(self.owner, write.changes.clone(), WriteUrgency::Now, done);
         self.wait(self.journal.change(Vec::new())).expect("there is room");
-        answer.try_recv().expect("it was tried").expect("nobody fences the present life");
+        answer.try_recv().expect("it was tried").expect("nothing fences the present incarnation");
         self.truths.written(&write.changes, self.clock.now());
         self.check_disk();
         if !self.saboteur.is(Bug::AnswerBeforeDurable) {
