@@ -1,5 +1,5 @@
-//! Settings: every key is explained, every layer goes over the one below, and what cannot be used is reported with its
-//! source, its key, what was read and what is allowed.
+//! Settings: every key is explained, the layers override each other in order, and an invalid value is reported with its
+//! source, its key and the allowed values.
 
 use std::{ffi::OsString, fs, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -38,14 +38,13 @@ fn defaults() -> Config {
 }
 
 #[test]
-fn every_key_stands_below_a_comment() {
-    let mut before = "";
-    let mut keys = 0;
+fn every_key_stands_below_a_comment_of_one_or_two_lines() {
+    let (mut comment, mut keys) = (0, 0);
     for line in DEFAULTS.lines() {
         let is_key = !line.starts_with('#') && line.contains(" = ");
-        assert!(!is_key || before.starts_with("# "), "no comment says why: {line}");
+        assert!(!is_key || (1..=2).contains(&comment), "{comment} lines of comment: {line}");
         keys += usize::from(is_key);
-        before = line;
+        comment = if line.starts_with("# ") { comment + 1 } else { 0 };
     }
     assert!(keys > 30, "{keys} keys were found");
 }
@@ -194,7 +193,7 @@ fn a_node_of_a_cluster_names_what_it_lacks() {
 }
 
 #[test]
-fn an_issuer_has_keys_that_nobody_else_can_give() {
+fn only_the_issuers_own_keys_are_accepted() {
     let with = |issuer: &str, jwks: &str| {
         load(
             &format!("[auth]\nissuer = \"{issuer}\"\njwks = \"{jwks}\"\ntrusted_proxies = [\"10.0.0.0/8\"]\n"),
@@ -241,7 +240,7 @@ fn the_admin_token_has_a_short_variable_and_is_never_shown() {
 }
 
 #[test]
-fn an_unknown_key_is_told_with_its_neighbours() {
+fn an_unknown_key_is_reported_with_similar_ones() {
     refuses(
         "[chaos]\nenable = true\n",
         &[],
@@ -317,7 +316,7 @@ fn host_names_are_hosts_without_ports() {
 }
 
 #[test]
-fn a_wrong_unit_or_kind_is_told_with_what_is_allowed() {
+fn a_wrong_unit_or_kind_is_reported_with_what_is_allowed() {
     refuses(
         "[delivery]\nresponse_timeout = \"10 parsecs\"\n",
         &[],
@@ -403,7 +402,7 @@ fn a_syntax_error_is_reported_with_its_place() {
 }
 
 #[test]
-fn settings_that_contradict_each_other_are_told_with_both_sources() {
+fn settings_that_contradict_each_other_are_reported_with_both_sources() {
     refuses(
         "[publish]\nevent_bytes = \"2 MiB\"\n",
         &[],
@@ -464,7 +463,7 @@ url = "file:///"
 "#;
 
 #[test]
-fn every_error_of_the_settings_is_told_in_one_go() {
+fn all_errors_of_the_settings_are_reported_at_once() {
     refuses(
         EVERYTHING_WRONG,
         &[],
@@ -497,7 +496,7 @@ fn every_error_of_the_settings_is_told_in_one_go() {
 }
 
 #[test]
-fn every_edition_that_cannot_be_read_is_told() {
+fn every_edition_that_cannot_be_read_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     for name in ["a", "b"] {
         fs::write(folder.path().join(format!("{name}.toml")), "steps = 3\n").expect("a file that can be written");
@@ -538,7 +537,7 @@ fn a_certificate_and_its_key_are_given_together() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_told() {
+fn a_missing_file_is_reported() {
     let sources = SettingSources { file: Some("nowhere/gridhook.toml".into()), ..SettingSources::default() };
     let error = Config::load(&sources).expect_err("no file").to_string();
     expect!["nowhere/gridhook.toml cannot be read: No such file or directory (os error 2)"].assert_eq(&error);
@@ -683,7 +682,7 @@ fn a_credential_may_stand_in_a_file() {
 }
 
 #[test]
-fn a_store_that_cannot_be_is_told_without_its_secrets() {
+fn an_impossible_store_is_reported_without_its_secrets() {
     let store = |lines: &str| format!("[dead_letter.stores.a]\n{lines}\n");
     refuses(
         &store("url = \"ftp://host\""),
@@ -785,7 +784,7 @@ const OF_KUBERNETES: [(&str, &str); 7] = [
 ];
 
 #[test]
-fn variables_that_are_no_settings_do_no_harm_and_near_misses_are_told() {
+fn variables_that_are_no_settings_do_no_harm_and_near_misses_are_reported() {
     let config = load("", &OF_KUBERNETES, &[]).expect("nothing of it is a setting");
     assert_eq!(config.server.listen, defaults().server.listen);
     let near = |names: &[(&str, &str)]| {

@@ -670,6 +670,25 @@ fn every_file_that_a_document_links_is_there() {
     assert!(missing.is_empty(), "links to what is not there: {missing:?}");
 }
 
+/// A newcomer's walk: from the README to the architecture, and from there to the function that answers a question.
+#[test]
+fn every_function_that_the_architecture_names_is_in_the_linked_file() {
+    assert!(README.contains("](src/README.md)") && README.contains("](CONTRIBUTING.md)"), "the walk begins there");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let architecture = include_str!("../src/README.md");
+    let (mut named, mut missing) = (0, Vec::new());
+    for part in architecture.split("` in [").collect::<Vec<_>>().windows(2) {
+        let name = part[0].rsplit('`').next().expect("a name");
+        let file = part[1].split("](").nth(1).and_then(|rest| rest.split(')').next()).expect("a link");
+        let text = std::fs::read_to_string(source.join(file)).unwrap_or_default();
+        named += 1;
+        if !["fn", "enum", "struct"].iter().any(|kind| text.contains(&format!("{kind} {name}"))) {
+            missing.push(format!("{name} in {file}"));
+        }
+    }
+    assert!(named >= 6 && missing.is_empty(), "{named} names, of which these are elsewhere: {missing:?}");
+}
+
 /// The words in backticks.
 fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
