@@ -298,7 +298,7 @@ fn complaints(file: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn nobody_imports_what_the_table_does_not_allow() {
+fn no_module_imports_what_the_table_does_not_allow() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
     sources(&root, &mut files);

@@ -1,4 +1,4 @@
-//! Every bench works: it is done once with the smallest sizes, and no figure is looked at.
+//! Every bench works: each runs once with the smallest sizes, without budgets.
 
 use std::{fs, process::Command};
 
@@ -13,7 +13,7 @@ fn again() -> Command {
     command
 }
 
-/// What [`again`] starts; by itself it says that nobody asked for a floor.
+/// The test that [`again`] starts in a process of its own; without a floor it does nothing.
 #[test]
 fn a_floor_has_a_process_of_its_own() {
     let asked = std::env::var_os("BENCH_ROLE").is_some();

@@ -145,7 +145,7 @@ fn a_first_process_believes_the_wall_clock() {
 }
 
 #[test]
-fn a_machine_that_ran_on_tells_a_jump_from_a_pause() {
+fn a_jump_of_the_clock_is_not_taken_for_a_pause() {
     let (day, past) = (86_400, past("a", 100, None));
     // The server was off for a day, and the wall clock advanced by a day.
     let beginning = begin(Some(&past), NOON.after(seconds(day)), &machine("a", 100 + day), LIMITS);

@@ -1,4 +1,4 @@
-//! Files with topics and event subscriptions: what they declare, and how they are refused.
+//! Files that declare topics and event subscriptions, and the errors of invalid ones.
 
 use std::collections::BTreeMap;
 

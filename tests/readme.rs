@@ -42,7 +42,7 @@ fn documents() -> Vec<(String, &'static str)> {
     std::iter::once(("README.md".to_owned(), README)).chain(chapters).collect()
 }
 
-/// The documents, and those that nobody executes.
+/// All documents, also those that are not executed.
 fn all_documents() -> Vec<(String, &'static str)> {
     let mut documents = documents();
     documents.push(("tests/README.md".to_owned(), include_str!("README.md")));

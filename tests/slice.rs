@@ -1,5 +1,5 @@
-//! What a subscription keeps of a slice of the log: the bytes of a chunk that leaves with one request, else copies of the
-//! events that match, so that one small event keeps no chunk in memory.
+//! The memory of a slice of the log in a subscription: the bytes of a chunk that leaves with one request, else copies
+//! of the matching events, so that a small event keeps no chunk in memory.
 
 use std::sync::Arc;
 

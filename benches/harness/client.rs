@@ -1,5 +1,5 @@
-//! The clients that destinations other than webhooks are made of, alone: each sends to the same service what the server
-//! sends, byte for byte or in the same form, in requests of the same size.
+//! The floors of destinations other than webhooks: each client alone sends to the same service what the server sends,
+//! byte for byte or in the same form, in requests of the same size.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! What one sync of this disk takes while a load runs: the floor of what a publisher waits for.
+//! The duration of a sync of this disk under the load of a bench: the floor of a publisher's wait.
 
 use std::{
     fs::OpenOptions,
@@ -19,7 +19,7 @@ use super::{load::histogram, time::now};
 /// About what a small group of publishes appends.
 const BYTES: usize = 1024;
 
-/// Seldom enough to be nobody's load.
+/// Seldom enough to be no load.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Somebody who appends a little to a file and syncs it, again and again.

@@ -1,4 +1,4 @@
-//! A webhook that does as little as it can: it counts what arrives, and how long it was on its way.
+//! A webhook that does the minimum: it counts events and records how long each was on its way.
 
 use std::{
     collections::HashMap,
@@ -137,7 +137,7 @@ impl Endpoint {
         self.shared.last.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many events were answered with 200.
+    /// Waits until this number of events were answered with 200.
     pub(crate) fn wait_for(&self, events: u64) {
         wait_for(&format!("{events} events to arrive"), LONG, || self.events() >= events);
     }

@@ -45,27 +45,27 @@ impl Floor {
         (floor, Target { at, path: "/".to_owned(), key: String::new(), tls: None })
     }
 
-    /// Sends to the topic of a broker when told to.
+    /// Sends to the topic of a broker on request.
     pub(crate) fn kafka(again: fn() -> Command, address: &str, topic: &str) -> Self {
         Self::start(again, &format!("kafka {address} {topic}"))
     }
 
-    /// Adds messages to a queue when told to.
+    /// Adds messages to a queue on request.
     pub(crate) fn queue(again: fn() -> Command, base: &str, name: &str, at_a_time: usize) -> Self {
         Self::start(again, &format!("queue {base} {name} {at_a_time}"))
     }
 
-    /// Publishes messages to a stream of NATS when told to.
+    /// Publishes messages to a stream of NATS on request.
     pub(crate) fn nats(again: fn() -> Command, urls: &[String], stream: &str, at_a_time: usize, bytes: usize) -> Self {
         Self::start(again, &format!("nats {} {stream} {at_a_time} {bytes}", urls.join(",")))
     }
 
-    /// Posts to `url` when told to.
+    /// Posts to `url` on request.
     pub(crate) fn caller(again: fn() -> Command, url: &str, at_a_time: usize) -> Self {
         Self::start(again, &format!("caller {url} {at_a_time}"))
     }
 
-    /// Posts to `urls` URLs in turn, each `base` and a number, when told to.
+    /// Posts to `urls` URLs in turn, each `base` and a number, on request.
     pub(crate) fn callers(again: fn() -> Command, base: &str, urls: u64, at_a_time: u64) -> Self {
         Self::start(again, &format!("callers {base} {urls} {at_a_time}"))
     }
@@ -88,7 +88,7 @@ impl Floor {
         self.child.id()
     }
 
-    /// Has a caller make so many requests, and returns when the last one is answered.
+    /// Makes a number of requests, and returns when the last one is answered.
     pub(crate) fn call(&mut self, requests: u64) {
         writeln!(self.words, "{requests}").expect("a process that listens");
         assert_eq!(self.hear(), "done");
@@ -154,7 +154,7 @@ fn say(what: &str) {
     println!("{SAYS}{what}");
 }
 
-/// As little as awc can be told to do: nothing is timed, nothing is followed.
+/// The least that awc can do: no timeout, no redirects.
 pub(super) fn awc_client() -> awc::Client {
     awc::Client::builder()
         .connector(awc::Connector::new().limit(0))

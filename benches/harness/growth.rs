@@ -1,5 +1,5 @@
-//! What an event costs while something else grows: topics, subscriptions of a topic, a backlog, a retry queue. It should
-//! cost what it cost before.
+//! The cost of an event while something else grows: topics, subscriptions of a topic, a backlog, a retry queue. It
+//! should stay the same.
 
 use serde_json::json;
 
@@ -14,7 +14,7 @@ use super::{
     stage::{Cost, Stage},
 };
 
-/// Points of a panel are the median of so many runs.
+/// The number of runs of which a point of a panel is the median.
 const RUNS: usize = 3;
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {

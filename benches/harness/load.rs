@@ -35,7 +35,7 @@ pub(crate) const DIGITS: usize = 19;
 /// The stamp of an event that is to fail.
 pub(crate) const FAILS: u64 = 0;
 
-/// The stamp of an event whose way nobody measures; all above it are times.
+/// The stamp of an event that is not measured; all values above it are times.
 pub(crate) const PLAIN: u64 = 1;
 
 /// Stacks are touched for real: small ones keep a thousand publishers small.
@@ -78,7 +78,7 @@ impl Shape {
 /// How much is sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Amount {
-    /// So many requests.
+    /// This number of requests.
     Requests(u64),
     /// For so long.
     For(Duration),
@@ -106,7 +106,7 @@ pub(crate) fn closed(targets: &[Target], shape: Shape, connections: usize, amoun
     })
 }
 
-/// Sends so many requests a second, to all of `targets` in turn, for so long.
+/// Sends requests at a rate, to all of `targets` in turn, for a duration.
 pub(crate) fn open(targets: &[Target], shape: Shape, connections: usize, rate: f64, time: Duration) -> Sent {
     let (begin, taken) = (now(), AtomicU64::new(0));
     run(targets, shape, connections, &|| {

@@ -1,4 +1,4 @@
-//! What an event costs while something grows, a panel for each thing that does.
+//! Plots of the cost of an event while something grows, a panel for each.
 
 use plotters::prelude::*;
 

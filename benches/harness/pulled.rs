@@ -58,7 +58,7 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
-    /// A client that receives so many events in a call.
+    /// A client that receives up to this number of events in a call.
     pub(crate) fn new(target: &Target, queue: &str, most: usize) -> Self {
         let way = |verb: &str| format!("{}/eventsubscriptions/{queue}:{verb}", target.path);
         Self {
@@ -99,8 +99,8 @@ pub(crate) fn shown(target: &Target) -> String {
     format!("SharedAccessKey {}", target.key)
 }
 
-/// Has so many consumers receive and acknowledge for so long, or until they have asked for `available` events; there must
-/// be as many, so that nobody waits for any.
+/// Runs consumers that receive and acknowledge for a duration, or until they have requested `available` events. There must
+/// be as many, so that no consumer waits.
 pub(crate) fn pull(
     target: &Target,
     queue: &str,
@@ -139,7 +139,7 @@ pub(crate) fn pull(
     all
 }
 
-/// Publishes at least so many events of 512 bytes: how many.
+/// Publishes at least this number of events of 512 bytes, and returns how many.
 pub(crate) fn fill(target: &Target, events: u64) -> u64 {
     let each = events.div_ceil(FILL).div_ceil(PUBLISHERS);
     thread::scope(|scope| {
@@ -153,7 +153,7 @@ pub(crate) fn fill(target: &Target, events: u64) -> u64 {
     each * FILL * PUBLISHERS
 }
 
-/// Publishes so many events in a request.
+/// Publishes this number of events in a request.
 pub(crate) fn publish(client: &mut Client, target: &Target, events: u64) {
     let first = NUMBERS.fetch_add(events, Ordering::Relaxed);
     let events: Vec<String> = (first..first + events).map(event).collect();

@@ -1,4 +1,4 @@
-//! A line of the table: what was measured, what it is held against, and what came of it.
+//! A row of the table: the measured figure, its floor and its budget, and whether the budget is met.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use serde_json::{Value, json};
 
 use super::rows::USUAL;
 
-/// What a figure is held against.
+/// How a figure is compared with its budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Against {
-    /// Its floor, in the same run: so many times that at the most.
+    /// Its floor, in the same run: the budget is an upper bound of the ratio.
     Floor,
-    /// The budget itself, at the most.
+    /// The budget is an upper bound.
     Most,
-    /// The budget itself, at least.
+    /// The budget is a lower bound.
     Least,
 }
 
-/// What came of a line.
+/// The verdict on a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// As fast as possible.
@@ -58,7 +58,7 @@ pub(crate) struct Row {
     pub(crate) figures: Vec<f64>,
     /// Of the same runs; empty where there is none.
     pub(crate) floors: Vec<f64>,
-    /// What else the last run has told.
+    /// Further figures of the last run.
     pub(crate) beside: Vec<(String, f64)>,
 }
 

@@ -1,4 +1,4 @@
-//! A server with its topics and subscriptions, as a user has it, and what a load on it costs.
+//! A server with its topics and subscriptions, and the cost of a load on it.
 
 use std::{
     fs,
@@ -146,7 +146,7 @@ pub(crate) struct Cost {
     pub(crate) processor: Duration,
     /// What it had the disk write.
     pub(crate) written: Option<u64>,
-    /// How often the disk was told to empty its cache, by whomever.
+    /// Flushes of the cache of the disk, by any process.
     pub(crate) syncs: Option<u64>,
 }
 
@@ -186,7 +186,7 @@ impl Cost {
         self.arrived as f64 / self.took.as_secs_f64()
     }
 
-    /// What is told beside, with its unit.
+    /// Further figures to print, with their units.
     pub(crate) fn beside(&self) -> Vec<(String, f64)> {
         let mut beside = vec![
             ("events/s".to_owned(), self.rate()),

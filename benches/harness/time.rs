@@ -1,4 +1,4 @@
-//! One clock for everybody who sends and receives.
+//! One clock for all threads that send and receive.
 
 use std::{
     sync::OnceLock,
@@ -7,7 +7,7 @@ use std::{
 
 static BEGIN: OnceLock<Instant> = OnceLock::new();
 
-/// Nanoseconds since somebody asked first.
+/// Nanoseconds since the first call.
 pub(crate) fn now() -> u64 {
     let begin = *BEGIN.get_or_init(Instant::now);
     nanoseconds(begin.elapsed())

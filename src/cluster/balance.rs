@@ -75,7 +75,7 @@ pub enum BalanceStep {
     Force(usize),
     /// Ask the owner of a shard for it.
     Steal(usize),
-    /// Finish what is in flight and give the shard up. The request stays in the record: nobody else claims the shard.
+    /// Finish what is in flight and give the shard up. The request stays in the record: no other node claims the shard.
     Drain(usize),
 }
 

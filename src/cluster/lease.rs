@@ -2,7 +2,7 @@
 //!
 //! Every node renews its record at a fixed interval. A reader takes a node for dead once the record has not changed for
 //! the expiry. It counts on its own monotonic clock, and only time in which it could read: while the store of the records
-//! cannot be reached, nobody can renew either. So the clocks of two machines are never compared.
+//! cannot be reached, no node can renew either. So the clocks of two machines are never compared.
 //!
 //! Invariant: an owner stops before anybody else may take its shard. Its lease counts from when it *sent* its last
 //! confirmed renewal, readers count from when they saw it, and the owner stops one renewal earlier. A node that takes a

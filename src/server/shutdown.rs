@@ -21,7 +21,7 @@ const HAND_OVER: Duration = Duration::from_secs(1);
 
 /// What stops a server.
 pub(super) enum StopSignals {
-    /// SIGTERM and SIGINT. A signal that arrives while nobody waits is kept.
+    /// SIGTERM and SIGINT. A signal that arrives while no task waits is kept.
     Process(Signal, Signal),
     /// Its process, of which it is the core of a shard.
     Core(watch::Receiver<bool>),

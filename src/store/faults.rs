@@ -14,7 +14,7 @@ use std::{
 
 use crate::store::{Batch, Store, StoreError, layer::StoreLayer};
 
-/// The longest stall of a write, in case nobody ends it.
+/// The longest stall of a write, if no operator ends it.
 pub const STALL_MAX: Duration = Duration::from_secs(60);
 
 /// The faults to inject. Clones share their state.

@@ -1,4 +1,4 @@
-//! What is sent to the server by those who mean it ill: a table of attacks, and what each got.
+//! A table of attacks on the server, and the answer to each.
 
 use std::time::Duration;
 
@@ -163,7 +163,7 @@ fn json(key: &str) -> Vec<Attack> {
 }
 
 #[test]
-fn every_attack_gets_its_answer_and_nobody_else_notices() {
+fn every_attack_gets_its_answer_and_affects_no_other_client() {
     let (server, sink) = (Server::start(&[("LIMITS__FAILED_KEYS", "1000")]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     let memory = server.resident();

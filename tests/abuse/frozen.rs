@@ -1,5 +1,4 @@
-//! A server whose process stands still for a while under load (SIGSTOP), as under a debugger or on a host that has no time for
-//! its guests.
+//! A server that is stopped for a while under load (SIGSTOP), as by a debugger or on an overloaded host.
 
 use std::{thread, time::Duration};
 

@@ -1,5 +1,5 @@
-//! Headers that say where a request was sent to, on every route: what is no host is 400, and what only a proxy may say changes
-//! nothing.
+//! Headers that name the host of a request, on every route: an invalid host is 400, and headers of proxies count from
+//! trusted proxies only.
 
 use super::LONG;
 use crate::support::{

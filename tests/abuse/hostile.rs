@@ -1,5 +1,5 @@
-//! Endpoints that answer with anything but a plain answer, all at once on one topic: each answer is classified, every event is
-//! delivered in the end, and a good neighbour has all of its events.
+//! Endpoints with every kind of bad response at once on one topic: each response is classified, every event is
+//! delivered in the end, and a good neighbour receives all of its events.
 
 use std::{fmt::Write as _, fs, process::Command, time::Duration};
 
@@ -16,14 +16,14 @@ use crate::support::{
 
 const TOPIC: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders";
 
-/// An endpoint misbehaves in its answers to so many requests with events. Then it is a plain one.
+/// The number of requests with events to which an endpoint gives bad answers. Then it is a plain one.
 const MISBEHAVED: usize = 2;
 
 /// Events for all endpoints, and events for the good neighbour alone.
 const SHARED: usize = MISBEHAVED;
 const OWN: usize = 100;
 
-/// So many bad answers of one kind would be seen in the log.
+/// The number of bad answers of one kind that the log would show.
 const FLOOD: usize = 30;
 
 /// All endpoints together; a buffer without a bound would be many times that.
@@ -203,7 +203,7 @@ fn bodies() -> Vec<Kind> {
     ]
 }
 
-/// An answer whose body is small, and many times the memory bound where somebody inflates it.
+/// An answer whose body is small, and many times the memory bound when inflated.
 fn bomb(status: u16) -> Script {
     let zip = Command::new("sh").args(["-c", &format!("head -c {BOMB} /dev/zero | gzip -9")]).output().expect("gzip");
     assert!(zip.status.success() && (1_000..1_000_000).contains(&zip.stdout.len()), "{:?}", zip.status);
@@ -260,7 +260,7 @@ fn outcomes(server: &Server, id: &str, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_notices_nothing() {
+fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_is_not_affected() {
     let (authority, folder) = (Authority::new(), tempfile::tempdir().expect("a folder"));
     let roots = folder.path().join("ca.pem");
     fs::write(&roots, authority.pem()).expect("written");
@@ -364,7 +364,7 @@ fn bad_answers_do_not_fill_the_log() {
 }
 
 #[test]
-fn an_answer_that_nobody_asked_for_answers_no_later_request() {
+fn an_unsolicited_response_answers_no_later_request() {
     let two = [ok("content-length: 0\r\n"), ok("content-length: 0\r\n")];
     for apart in [false, true] {
         let pause = Step::Pause(if apart { Duration::from_millis(50) } else { Duration::ZERO });
@@ -383,7 +383,7 @@ fn an_answer_that_nobody_asked_for_answers_no_later_request() {
                 outcomes(&server, &id, "hook").last().is_some_and(|last| last == "Delivered")
             });
             assert_eq!(outcomes(&server, &id, "hook"), expected, "apart: {apart}");
-            // The answer that nobody asked for is there by now.
+            // The unsolicited answer has arrived by now.
             std::thread::sleep(Duration::from_millis(50));
         }
     }

@@ -1,8 +1,10 @@
-//! What strangers, slow peers, floods and silent neighbours can do to the whole server: to hold their own place, and lose it.
+//! What strangers, slow peers, floods and silent neighbours can do to the whole server: each loses its own connection
+//! or waits, and affects no other.
 //!
 //! Each bound has its counterpart: with the bound set absurdly high the same look finds that it is missing.
 
 mod attacks;
+mod connections;
 mod failed_auth;
 mod frozen;
 mod headers;
@@ -10,7 +12,6 @@ mod hostile;
 mod listed;
 mod neighbours;
 mod overload;
-mod places;
 mod private;
 mod raw;
 mod secrets;

@@ -61,7 +61,7 @@ impl Street {
         Self { server, sink, key }
     }
 
-    /// So many events a second for so long: when each was sent off, by id.
+    /// Publishes at a rate for a duration, and returns when each event was sent, by id.
     fn publish(&self, per_second: usize, most: Duration) -> HashMap<String, Timestamp> {
         let (mut client, clock, mut sent) = (Client::new(self.server.at()), Clock::system(), HashMap::new());
         let (begun, pause) = (clock.now(), Duration::from_secs_f64(EVENTS as f64 / per_second as f64));
@@ -189,7 +189,7 @@ fn fifty_black_holes_hold_their_own_places_and_healthy_neighbours_get_everything
 }
 
 #[test]
-fn name_servers_that_never_answer_hold_up_nobody_else() {
+fn name_servers_that_never_answer_delay_no_other_name() {
     let names = NameServer::start(|name, _| match name {
         name if name.starts_with("silent") => NameReply::Silence,
         _ => NameReply::Addresses(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], 0),
@@ -254,7 +254,7 @@ fn p99(holes: bool, long: Duration) -> Duration {
 }
 
 #[test]
-fn neighbours_that_never_answer_are_not_heard_in_the_slowest_hundredth() {
+fn neighbours_that_never_answer_do_not_affect_the_slowest_hundredth() {
     if !needs::soak() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Ten times what the server takes: it says so, in time, keeps its memory and its word.
+//! Ten times the load that the server takes: it refuses in time, its memory stays bounded, and what it acknowledged arrives.
 
 use std::{
     io::Write,
@@ -186,14 +186,14 @@ fn at_ten_times_its_rate_it_sheds_stays_responsive_and_keeps_its_word() {
 }
 
 #[test]
-fn without_the_rate_nothing_is_shed_and_that_is_noticed() {
+fn without_the_rate_nothing_is_shed_and_the_test_fails() {
     let server = Server::start(&[("PUBLISH__EVENTS_PER_SECOND", "0")]);
     let key = server.topic("orders", "EventGridSchema");
     let seen = flood(&server, &key, Duration::from_secs(2));
     assert!(seen.complaints().contains(&"nothing was shed".to_owned()), "{:?}", seen.complaints());
 }
 
-/// Publishers that send all but the end of a large body, and then stay: how much more memory that takes, how many were told
+/// Publishers that send all but the end of a large body, and then stay: how much more memory that takes, how many were asked
 /// to come back, and whether a small publisher is served meanwhile.
 fn hoard(server: &Server, key: &str, publishers: usize) -> (u64, usize, u16) {
     let before = server.resident();
@@ -289,7 +289,7 @@ fn bodies_that_stop_lose_their_place_long_before_the_deadline() {
 }
 
 #[test]
-fn without_that_bound_they_hold_what_they_like_and_that_is_noticed() {
+fn without_that_bound_they_hold_what_they_like_and_the_test_fails() {
     let server = Server::start(&[("PUBLISH__BYTES_IN_FLIGHT", "1 GiB")]);
     let key = server.topic("orders", "EventGridSchema");
     let (grown, reported, status) = hoard(&server, &key, 60);

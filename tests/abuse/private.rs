@@ -1,4 +1,4 @@
-//! What is kept is nobody else's business.
+//! Files of the server cannot be read by other users.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! A connection that says what it likes, at the pace it likes.
+//! A raw connection: it sends any bytes, at any pace.
 
 use std::{
     io::{ErrorKind, Read, Write},

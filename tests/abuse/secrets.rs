@@ -12,7 +12,7 @@ use crate::support::{
 
 const SCOPE: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid";
 
-/// What nobody may say. Each is in a place of its own.
+/// The secrets, each in a place of its own.
 const TOKEN: &str = "MARKEDadminTokenOfTheOperator";
 const QUERY: &str = "MARKEDcodeInAnAddress";
 const HEADER: &str = "MARKEDvalueOfAHeader";
@@ -29,7 +29,7 @@ fn given_away(reported: &str, secrets: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn no_secret_is_in_the_log_in_an_error_or_in_what_is_told() {
+fn no_secret_is_in_a_log_an_error_or_an_answer() {
     let settings = [
         ("SERVER__ADMIN_TOKEN", TOKEN),
         ("LOG__FILTER", "debug"),

@@ -1,4 +1,4 @@
-//! Slow publishers: each holds its own place, loses it in time, and nobody else waits.
+//! Slow publishers: each loses its connection in time, and delays no other.
 
 use std::{thread, time::Duration};
 
@@ -72,7 +72,7 @@ fn a_slow_client_loses_its_connection_and_others_go_on() {
 }
 
 #[test]
-fn without_these_waits_who_is_slow_would_stay() {
+fn without_these_timeouts_slow_clients_stay() {
     let waits = [
         ("LIMITS__HEAD_TIMEOUT", "1h"),
         ("LIMITS__IDLE_TIMEOUT", "1h"),

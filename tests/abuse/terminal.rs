@@ -1,4 +1,4 @@
-//! What publishers and endpoints can write on an operator's terminal through the commands: nothing but visible text.
+//! Text of publishers and endpoints on an operator's terminal: the commands print visible characters only.
 
 use std::{
     io::Read,

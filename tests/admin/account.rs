@@ -1,4 +1,4 @@
-//! What `az` asks for before it asks for a resource; and what is recorded of who made a resource, and when.
+//! The requests of `az` before any request for a resource; and the recorded creators and times of resources.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ async fn the_addresses_of_the_cloud_have_the_form_of_the_version_that_is_asked_f
 }
 
 #[actix_web::test]
-async fn every_resource_says_who_made_it_and_who_changed_it_last() {
+async fn every_resource_has_its_creator_and_its_last_editor() {
     let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     let resources = [
         (format!("{RG}/topics/orders"), json!({})),

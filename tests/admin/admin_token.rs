@@ -98,7 +98,7 @@ fn a_file_that_others_can_write_is_refused() {
 }
 
 #[test]
-fn a_draft_that_a_crash_left_behind_is_in_nobodys_way() {
+fn a_draft_that_a_crash_left_behind_does_no_harm() {
     let folder = folder();
     write(&folder.path().join("admin-token.new"), "half", 0o600);
     assert_eq!(load(None, folder.path()).expect("it is made").origin(), TokenOrigin::Generated);

@@ -1,4 +1,4 @@
-//! `advancedFilters`, as the control plane reads and tells them.
+//! `advancedFilters`: how the control plane reads and returns them.
 
 use expect_test::expect;
 use gridhook::{
@@ -78,7 +78,7 @@ fn numbers_are_kept_exactly_or_refused() {
 }
 
 #[test]
-fn all_nineteen_operators_are_taken_kept_and_told_as_they_were_given() {
+fn all_nineteen_operators_are_accepted_stored_and_returned_as_given() {
     let filter = json!({"advancedFilters": all(), "enableAdvancedFilteringOnArrays": true});
     let record = take(Schema::EventGrid, &filter).expect("it is taken");
     assert_eq!(record.filter.advanced_filters.len(), 19);

@@ -1,4 +1,4 @@
-//! `deliveryAttributeMappings`, as the control plane reads and tells them.
+//! `deliveryAttributeMappings`: how the control plane reads and returns them.
 
 use expect_test::expect;
 use gridhook::{
@@ -46,7 +46,7 @@ fn three() -> Value {
 }
 
 #[test]
-fn secrets_are_kept_and_not_told() {
+fn secrets_are_kept_and_not_shown() {
     let record = take("EventGridSchema", &three()).expect("it is taken");
     let kept = serde_json::to_vec(&record).expect("it is JSON");
     let again: SubscriptionRecord = serde_json::from_slice(&kept).expect("the store reads what it wrote");
@@ -149,7 +149,7 @@ fn a_property_that_cannot_be_is_refused_and_its_value_not_repeated() {
 }
 
 #[actix_web::test]
-async fn only_who_asks_for_them_is_told_the_secrets() {
+async fn secrets_are_returned_by_their_own_call_only() {
     let control = ControlFixture::new(ChaosMode::Disabled);
     let topic = format!("{RG}/topics/orders");
     let hook = format!("{topic}/eventSubscriptions/to-shop");

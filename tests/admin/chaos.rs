@@ -93,13 +93,13 @@ async fn as_much_as_may_be_goes_on_and_no_more() {
 }
 
 #[actix_web::test]
-async fn without_the_setting_there_is_no_chaos_and_without_the_token_nobody_hears_of_lives() {
+async fn without_the_setting_there_is_no_chaos_and_without_the_token_no_report_of_incarnations() {
     let control = ControlFixture::new(ChaosMode::Disabled).with_subscription().await;
     for (method, path) in [("GET", "/chaos"), ("DELETE", "/chaos"), ("POST", "/chaos/stall")] {
         assert_eq!(control.call(method, path, json!({})).await.status, 404, "{method} {path}");
     }
-    let lives = control.call("GET", "/supervision?top=5&topic=orders", Value::Null).await.json();
-    assert_eq!((lives["actors"].as_u64(), lives["ended"].as_u64()), (Some(2), Some(0)), "{lives}");
+    let report = control.call("GET", "/supervision?top=5&topic=orders", Value::Null).await.json();
+    assert_eq!((report["actors"].as_u64(), report["ended"].as_u64()), (Some(2), Some(0)), "{report}");
     assert_eq!(control.call("GET", "/supervision?top=0", Value::Null).await.status, 400);
     assert_eq!(control.call("GET", "/supervision?topic=none", Value::Null).await.status, 404);
     assert_eq!(control.send(actix_web::test::TestRequest::with_uri("/supervision")).await.status, 401);

@@ -1,4 +1,4 @@
-//! A control plane on a registry in memory, asked over HTTP.
+//! A fixture: a control plane on a registry in memory, called over HTTP.
 
 use std::sync::{Arc, Mutex};
 

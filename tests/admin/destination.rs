@@ -1,4 +1,4 @@
-//! How much goes into a request, and where it goes when it is given up: settings that stand for one another.
+//! Batches and dead-letter destinations of event subscriptions, and properties that exclude each other.
 
 use std::{sync::Arc, time::Duration};
 

@@ -180,7 +180,7 @@ async fn a_domain_has_the_settings_for_publishers_that_a_topic_has() {
 }
 
 #[actix_web::test]
-async fn a_domain_is_told_with_what_it_keeps() {
+async fn the_view_of_a_domain_has_its_stored_properties() {
     let control = ControlFixture::new(ChaosMode::Disabled);
     let body = json!({"location": "here", "identity": {"type": "SystemAssigned"}, "sku": {"name": "Premium"},
         "extendedLocation": {"type": "customLocation", "name": "x"}, "kind": "AzureArc",

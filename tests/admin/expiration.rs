@@ -1,4 +1,4 @@
-//! `expirationTimeUtc`, on a clock that stands still until it is moved.
+//! `expirationTimeUtc`, on a manual clock.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ impl ControlFixture {
 }
 
 #[actix_web::test]
-async fn a_time_is_told_as_it_was_put() {
+async fn a_time_is_returned_as_it_was_put() {
     let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     let mut lines = Vec::new();
     for given in ["2030-01-31T12:00:00Z", "2030-01-31T12:00:00.1234567+01:00", "2030-01-31T12:00:00", "2030-01-31"] {

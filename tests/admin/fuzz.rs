@@ -1,5 +1,5 @@
-//! Bodies of the control plane with something changed, and `$filter`s: taken, or refused with a code that is known, in few
-//! words; and what was accepted is returned and can be put again.
+//! Changed bodies of the control plane, and changed `$filter`s: each is accepted, or refused with a known code and a
+//! short message. What was accepted is returned and can be put again.
 
 use gridhook::admin::{ChaosMode, model::odata::NameFilter};
 use proptest::{prelude::*, sample::Index, test_runner::TestRunner};

@@ -1,4 +1,4 @@
-//! Alive? Ready?
+//! `/healthz` and `/readyz`.
 
 use expect_test::expect;
 use gridhook::{
@@ -33,7 +33,7 @@ fn readiness_says_what_is_wrong() {
 }
 
 #[test]
-fn a_damaged_store_is_told_and_takes_events() {
+fn a_damaged_store_is_reported_and_takes_events() {
     let gap = |first, count| LogGap { partition: 3, first, count };
     let damage = DamageSummary { gaps: vec![gap(7, 4), gap(20, 1)], families: vec![Family::Log, Family::Pending] };
     let reported = Readiness::of(StartPhase::Serving, &journal::JournalState::Writable, &damage);

@@ -77,7 +77,7 @@ async fn statuses_are_those_that_every_client_accepts() {
 }
 
 #[actix_web::test]
-async fn without_the_token_nothing_is_told() {
+async fn without_the_token_nothing_is_answered() {
     let control = ControlFixture::new(ChaosMode::Enabled).with_topic().await;
     let mut lines = Vec::new();
     for header in [None, Some("Bearer wrong"), Some("Basic swordfish"), Some("swordfish"), Some("Bearer ")] {
@@ -163,7 +163,7 @@ async fn errors_of_the_registry_have_their_statuses() {
 }
 
 #[actix_web::test]
-async fn keys_are_told_by_their_own_calls_only_and_survive_an_update() {
+async fn keys_are_returned_by_their_own_calls_only_and_survive_an_update() {
     let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     let topic = format!("{RG}/topics/orders");
     let keys = control.call("POST", &format!("{topic}/listKeys"), Value::Null).await.json();
@@ -181,7 +181,7 @@ async fn keys_are_told_by_their_own_calls_only_and_survive_an_update() {
 }
 
 #[actix_web::test]
-async fn only_get_full_url_tells_the_query() {
+async fn only_get_full_url_returns_the_query() {
     let control = ControlFixture::new(ChaosMode::Disabled).with_subscription().await;
     let nested = format!("{RG}/topics/orders/eventSubscriptions");
     for (method, path, body) in [
@@ -227,7 +227,7 @@ async fn an_edition_with_smaller_ranges_is_refused_while_a_subscription_asks_for
 }
 
 #[actix_web::test]
-async fn hold_and_resume_are_told_by_status() {
+async fn the_status_shows_hold_and_resume() {
     let control = ControlFixture::new(ChaosMode::Disabled).with_subscription().await;
     let subscription = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
     let held = control.call("POST", &format!("{subscription}/hold"), Value::Null).await;

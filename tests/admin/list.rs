@@ -1,4 +1,4 @@
-//! Lists: by name, and a page at a time.
+//! Lists are sorted by name and divided into pages.
 
 use expect_test::expect;
 use gridhook::admin::ChaosMode;
@@ -30,7 +30,7 @@ async fn pages(control: &ControlFixture, path: &str) -> String {
 }
 
 #[actix_web::test]
-async fn a_list_is_told_a_page_at_a_time() {
+async fn a_list_is_answered_in_pages() {
     let control = with_topics(&["Delta", "alpha", "charlie", "bravo", "echo"]).await;
     let all = pages(&control, &format!("{RG}/topics")).await;
     let twos = pages(&control, &format!("{RG}/topics?api-version=2025-02-15&$top=2")).await;

@@ -50,7 +50,7 @@ async fn statuses_are_those_that_every_client_accepts() {
 }
 
 #[actix_web::test]
-async fn a_namespace_is_told_as_it_was_set_and_where_its_clients_go() {
+async fn the_view_of_a_namespace_has_what_was_set_and_its_endpoint() {
     let control = control().await;
     let reported = control.call("GET", &place("Plant"), Value::Null).await.json();
     assert_eq!(reported["id"], place("plant"));
@@ -74,7 +74,7 @@ async fn a_namespace_is_told_as_it_was_set_and_where_its_clients_go() {
 }
 
 #[actix_web::test]
-async fn a_topic_of_a_namespace_is_told_below_it() {
+async fn the_view_of_a_namespace_topic_is_below_its_namespace() {
     let control = control().await;
     let mut reported = control.call("GET", &place("plant/topics/heat"), Value::Null).await.json();
     reported.as_object_mut().expect("an object").remove("systemData");
@@ -150,7 +150,7 @@ async fn a_refused_value_is_reported_with_the_allowed_ones() {
 }
 
 #[actix_web::test]
-async fn keys_are_told_where_they_are_asked_for_and_made_anew() {
+async fn keys_are_returned_by_their_own_calls_only_and_made_anew() {
     let control = control().await;
     for of in ["plant", "plant/topics/heat"] {
         let before = control.call("POST", &place(&format!("{of}/listKeys")), Value::Null).await.json();

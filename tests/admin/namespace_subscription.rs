@@ -83,9 +83,9 @@ async fn a_push_subscription_is_returned_as_it_was_put_without_its_secrets() {
     let push = &properties["deliveryConfiguration"]["push"];
     assert_eq!((&push["maxDeliveryCount"], &push["eventTimeToLive"]), (&json!(3), &json!("P1DT30M")));
     assert_eq!(push["destination"]["properties"]["endpointBaseUrl"], "http://127.0.0.1:9/heat");
-    let told_letters = &push["deadLetterDestinationWithResourceIdentity"];
+    let shown_dead_letters = &push["deadLetterDestinationWithResourceIdentity"];
     assert_eq!(
-        told_letters,
+        shown_dead_letters,
         &json!({
             "deliveryRetryPeriodInDays": 2, "identity": letters()["identity"],
             "deadLetterDestination": {"endpointType": "StorageBlob", "properties": {
@@ -149,7 +149,7 @@ async fn dead_letters_are_asked_for_as_the_documents_have_it_or_as_the_sdks_have
 }
 
 #[actix_web::test]
-async fn an_event_lives_no_longer_than_its_topic_keeps_it() {
+async fn an_event_is_kept_no_longer_than_the_retention_of_its_topic() {
     let control = control().await;
     let at = "properties.deliveryConfiguration.push.eventTimeToLive";
     for (given, says) in [

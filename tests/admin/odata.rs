@@ -1,4 +1,4 @@
-//! `$filter`: which names are asked for.
+//! The parser of `$filter`.
 
 use expect_test::expect;
 use gridhook::admin::model::odata::NameFilter;

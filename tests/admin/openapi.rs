@@ -1,4 +1,4 @@
-//! The description of the server, and the server: each has what the other has.
+//! The OpenAPI document and the server: every operation of one is in the other.
 
 use std::collections::BTreeSet;
 
@@ -113,10 +113,10 @@ async fn described_operations_are_answered_and_others_are_refused_with_the_allow
         // A stream of server-sent events has no end.
         for method in METHODS.into_iter().filter(|method| !(path == "/tail" && *method == "GET")) {
             let answer = control.call(method, &real, Value::Null).await;
-            let is_told = reported.contains(&(path.clone(), method.to_owned()));
-            assert_eq!(answer.status != 405, is_told, "{method} {path}: {}", answer.brief());
+            let is_described = reported.contains(&(path.clone(), method.to_owned()));
+            assert_eq!(answer.status != 405, is_described, "{method} {path}: {}", answer.brief());
             assert_ne!(answer.status, 500, "{method} {path}: {}", answer.text);
-            if is_told {
+            if is_described {
                 assert!(!answer.text.contains("No HTTP resource"), "{method} {path}: {}", answer.text);
                 let status = answer.status.to_string();
                 assert!(
@@ -165,7 +165,7 @@ async fn the_examples_of_the_description_are_taken() {
 }
 
 #[actix_web::test]
-async fn the_description_is_for_everybody_and_has_no_secret() {
+async fn the_description_needs_no_token_and_has_no_secret() {
     let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     let path = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
     assert_eq!(control.call("PUT", &path, hook()).await.status, 201);

@@ -1,4 +1,4 @@
-//! ARM's paths, read.
+//! The parser of ARM's paths.
 
 use expect_test::expect;
 use gridhook::admin::arm::path::find;

@@ -129,7 +129,7 @@ async fn a_change_of_a_secret_changes_the_tag() {
 }
 
 #[actix_web::test]
-async fn of_changes_of_one_state_at_once_exactly_one_is_made() {
+async fn exactly_one_of_simultaneous_changes_of_one_state_is_made() {
     let control = ControlFixture::new(ChaosMode::Disabled);
     for (path, body, _) in resources() {
         let created = (0..8).map(|_| control.call_if("PUT", &path, &[("If-None-Match", "*")], body.clone()));

@@ -1,4 +1,4 @@
-//! What the provider itself tells, and what a topic says of its events.
+//! The views of the resource provider and of event types.
 
 use expect_test::expect;
 use gridhook::admin::ChaosMode;
@@ -56,7 +56,7 @@ async fn resource_types_that_are_not_supported_have_empty_lists_and_are_refused_
 }
 
 #[actix_web::test]
-async fn the_provider_tells_its_operations_and_types_of_topics() {
+async fn the_provider_lists_its_operations_and_types_of_topics() {
     let control = ControlFixture::new(ChaosMode::Disabled);
     let provider = "/providers/Microsoft.EventGrid";
     let operations = control.call("GET", &format!("{provider}/operations"), Value::Null).await.json();
@@ -85,7 +85,7 @@ async fn the_provider_tells_its_operations_and_types_of_topics() {
 }
 
 #[actix_web::test]
-async fn a_topic_tells_the_event_types_that_it_was_given() {
+async fn a_topic_lists_the_event_types_that_it_declares() {
     let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     let topic = format!("{RG}/topics/orders");
     let body = json!({"properties": {"eventTypeInfo": {"kind": "Inline", "inlineEventTypes": {

@@ -1,5 +1,4 @@
-//! What the commands read is the whole of what the server writes: a response that is read into its type and written again is the
-//! same JSON.
+//! Commands read whole responses: a response that is read into its type and written again is the same JSON.
 
 use gridhook::{
     admin::{

@@ -1,4 +1,4 @@
-//! The table of routes: each of them is described, answers, and needs a token of its role.
+//! The table of routes: each route is described, answers, and needs a token of its role.
 
 use actix_web::{http::Method, test::TestRequest};
 use gridhook::admin::{
@@ -62,8 +62,8 @@ fn the_role_of_each_route_is_described() {
     }
 }
 
-/// A replaced or merged state could overwrite a change of somebody else. Only a resource with a GET and a PUT has one, and its
-/// ETag guards it; the other operations are actions, and deletions of what nobody changes: tokens, sessions, faults.
+/// A replaced or merged state could overwrite the change of another operator. Only a resource with a GET and a PUT has one, and its
+/// ETag guards it; the other operations are actions, and deletions of what cannot be changed: tokens, sessions, faults.
 #[test]
 fn only_resources_with_an_etag_can_lose_an_update() {
     let all = operations();
@@ -127,7 +127,7 @@ async fn every_route_answers_and_needs_a_token_of_its_role() {
 }
 
 #[actix_web::test]
-async fn a_method_that_is_not_allowed_is_told_to_holders_of_a_token_only() {
+async fn a_method_that_is_not_allowed_is_reported_to_holders_of_a_token_only() {
     let control = ControlFixture::new(ChaosMode::Enabled);
     for (path, allowed) in [("/top", "GET"), ("/chaos", "GET, DELETE"), ("/subscriptions", "GET")] {
         assert_eq!(ask(&control, &Method::PUT, path, None).await.status, 401, "{path}");

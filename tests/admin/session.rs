@@ -46,9 +46,9 @@ async fn a_session_opens_every_path_that_its_token_opens_until_it_is_ended() {
         assert_eq!(answer.status, 200, "{path}: {}", answer.text);
         assert_eq!(answer.headers.get("Cache-Control").expect("it is there"), "no-store", "{path}");
     }
-    let told = ask(&control, Method::GET, "/ui/session", &session).await.json();
-    assert_eq!((&told["name"], &told["identityType"], &told["token"]), (&"admin".into(), &"Key".into(), &Value::Null));
-    assert!(told["expires"].is_string());
+    let view = ask(&control, Method::GET, "/ui/session", &session).await.json();
+    assert_eq!((&view["name"], &view["identityType"], &view["token"]), (&"admin".into(), &"Key".into(), &Value::Null));
+    assert!(view["expires"].is_string());
     let again = ask(&control, Method::POST, "/ui/session", &session).await;
     assert_eq!(again.status, 400, "a session would live for ever: {}", again.text);
     assert_eq!(ask(&control, Method::DELETE, "/ui/session", TOKEN).await.status, 400);

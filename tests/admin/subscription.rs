@@ -595,7 +595,7 @@ fn a_subscription_that_asks_for_more_does_not_fit_a_smaller_edition() {
 }
 
 #[test]
-fn the_properties_that_azure_has_no_word_for_are_told_where_they_are_used() {
+fn the_view_has_gridhooks_own_properties_where_they_are_set() {
     let mut body = full();
     body["properties"]["deadLetterInProbation"] = json!(true);
     body["properties"]["onGone"] = json!("disable");

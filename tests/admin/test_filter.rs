@@ -1,4 +1,4 @@
-//! A filter that is tried before it is put.
+//! Tests of a draft filter.
 
 use expect_test::expect;
 use gridhook::admin::ChaosMode;
@@ -31,7 +31,7 @@ fn event(id: &str, kind: &str, subject: &str, data: Value) -> Value {
 }
 
 #[actix_web::test]
-async fn each_event_is_told_which_part_stops_it() {
+async fn the_report_names_the_part_of_the_filter_that_stops_each_event() {
     let control = control("EventGridSchema").await;
     let events = json!([
         event("1", "made", "/A/1", json!({"total": 100.01})),

@@ -72,7 +72,7 @@ async fn open(control: &ControlFixture, path: &str) -> Answer {
 }
 
 #[actix_web::test]
-async fn a_word_counts_once_and_only_with_its_token_and_in_its_time() {
+async fn a_validation_counts_once_and_only_with_its_token_and_in_time() {
     let (control, hand) = control().await;
     let endpoint = Endpoint::start(vec![answer(200, "", "thank you")]);
     assert_eq!(put(&control, &endpoint.url()).await.status, 201);
@@ -215,7 +215,7 @@ async fn an_expiration_time_is_returned_and_a_subscription_that_awaits_validatio
     assert_eq!(farewell["eventType"], "Microsoft.EventGrid.SubscriptionDeletedEvent");
 }
 
-/// The event in the last of so many requests.
+/// The event in the last of this number of requests.
 async fn last_of(endpoint: &Endpoint, count: usize) -> Value {
     for _ in 0..500 {
         if endpoint.requests().len() >= count {

@@ -10,7 +10,7 @@ use crate::spec::{shows, stated};
 
 const DRAIN_WAIT: Duration = Duration::from_secs(10);
 
-/// Shards by their owners: `0` is `n0`, `.` nobody, and `01` is a shard of `n0` that `n1` wants.
+/// Shards by their owners: `0` is `n0`, `.` none, and `01` is a shard of `n0` that `n1` wants.
 fn shards(text: &str) -> Vec<ShardRecord> {
     let of = |text: &str| {
         let digit = |at: usize| text[at..].chars().next().and_then(|digit| digit.to_digit(10));
@@ -66,7 +66,7 @@ fn the_next_step_of_a_node_follows_from_the_records() {
         ("0 1 1 1", &[0, 1], [0, 1, 0], [0, 1, 0]),
         ("0 1 1 2 2 2", &[0, 1, 2], [0, 1, 0], [0, 1, 0]),
         ("0 1 2 2 2", &[0, 1, 2], [0, 1, 0], [0, 1, 0]),
-        // While a shard is free nobody takes one from another.
+        // While a shard is free no node takes one from another.
         ("1 1 1 1 .", &[0, 1], [1, 0, 0], [1, 0, 0]),
         // What is asked for already counts.
         ("10 10 1 1", &[0, 1], [0, 0, 0], [0, 0, 0]),
@@ -130,7 +130,7 @@ fn a_node_that_leaves_gives_everything_up_and_takes_nothing() {
 #[test]
 fn a_leaving_node_keeps_what_it_has_not_given_up_and_gets_nothing_else() {
     for (text, expected) in [
-        // It counts for no share, and what it has not given up is nobody's yet.
+        // It counts for no share, and no other node owns what it has not given up.
         ("0 1 1 .", vec![BalanceStep::Claim(3)]),
         ("0 1 1 1", vec![]),
         ("1 1 1 1", vec![]),
@@ -197,7 +197,7 @@ impl Cluster {
         steps
     }
 
-    /// Runs rounds until nobody does anything. Returns their number.
+    /// Runs rounds until no node does anything. Returns their number.
     fn settle(&mut self) -> usize {
         // A balanced node takes one shard a round, and each one may be asked for and handed over.
         let most = 4 * self.shards.len() + 8;

@@ -53,7 +53,7 @@ fn a_node_is_dead_when_its_record_has_not_changed_for_the_expiry_and_alive_when_
 }
 
 #[test]
-fn time_in_which_nothing_could_be_read_kills_nobody() {
+fn time_in_which_nothing_could_be_read_ends_no_connection() {
     // Ten seconds without a read count as one.
     check(&[(0, 7, true), (10_000, 7, true), (10_500, 7, true), (10_999, 7, true), (11_000, 7, false)]);
     check(&[(0, 7, true), (10_000, 7, true), (10_500, 8, true), (60_000, 8, true)]);

@@ -1,4 +1,4 @@
-//! The driver of claims, on records in memory and in NATS: what the server is told, and how much is written.
+//! The driver of claims, on records in memory and in NATS: what the server learns, and how much is written.
 
 use std::{
     collections::BTreeMap,
@@ -166,7 +166,7 @@ fn block_on(future: impl Future<Output = ()>) {
 }
 
 #[test]
-fn a_standby_takes_over_at_once_from_an_owner_that_was_killed_and_only_when_told_so_from_a_living_one() {
+fn a_standby_takes_over_at_once_from_a_killed_owner_and_on_request_only_from_a_living_one() {
     let _rows = shows(&["S004-061"]);
     block_on(async {
         let records = MemoryRecords::default();
@@ -329,7 +329,7 @@ fn the_record_of_a_shard_has_the_six_fields_of_azure_and_changes_at_every_renewa
 }
 
 #[test]
-fn an_operator_moves_a_shard_drains_a_node_and_is_told_what_is_wrong() {
+fn an_operator_moves_a_shard_drains_a_node_and_sees_what_is_wrong() {
     let _rows = shows(&["S004-044"]);
     block_on(async {
         let records = MemoryRecords::default();

@@ -172,7 +172,7 @@ fn run(faults: &[Fault], delays: &[u8], stuck: Option<usize>, rules: Rules) -> O
         .map(|number| Node { is_stuck: stuck == Some(number), rules, ..Node::new(number, SHARDS, &records) })
         .collect();
     let (mut now, mut twice, mut turn) = (Duration::ZERO, 0, 0);
-    // What the nodes do in so many instants. Returns the time afterwards.
+    // What the nodes do in a number of instants. Returns the time afterwards.
     let mut run_instants = |nodes: &mut [Node], instants: u32| {
         for _ in 0..instants {
             for node in nodes.iter_mut().filter(|node| now >= node.next && now >= node.paused_until) {
@@ -251,7 +251,7 @@ fn a_paused_node_loses_its_shards_and_gets_its_share_again() {
 }
 
 #[test]
-fn an_owner_that_never_gives_up_a_shard_loses_it_and_nobody_acts_beside_it() {
+fn an_owner_that_never_gives_up_a_shard_loses_it_and_no_other_acts_beside_it() {
     check(&[], &[], Some(0)).expect("one owner of each shard");
     let without = Rules { act_wait: false, ..RULES };
     assert!(run(&[], &[], Some(0), without).twice > 0, "the former owner acts until it looks");

@@ -1,4 +1,4 @@
-//! What the dashboard reads and does that no other client needed before.
+//! The operations that only the dashboard uses.
 
 use serde_json::{Value, json};
 
@@ -97,7 +97,7 @@ fn one_event_is_returned_as_it_was_published_and_a_refused_one_says_why() {
 }
 
 #[test]
-fn a_topic_tells_its_figures_and_tests_a_filter_before_there_is_an_event_subscription() {
+fn a_topic_shows_its_figures_and_tests_a_filter_before_there_is_an_event_subscription() {
     let server = Server::start(&[("DELIVERY__VALIDATE", "false")]);
     server.topic("orders", "EventGridSchema");
     let status = server.topic_status("orders");

@@ -1,4 +1,4 @@
-//! What operators ask of the server itself: settings, editions and their simulation, jobs and dead letters of all event
+//! The reports about the server itself: settings, editions and their simulation, jobs and dead letters of all event
 //! subscriptions.
 
 use std::{process::Command, time::Duration};
@@ -31,8 +31,8 @@ fn get(server: &Server, path: &str) -> Value {
 }
 
 #[test]
-fn the_server_tells_its_version_and_the_settings_that_differ_and_no_secret() {
-    let secret = "not-to-be-told-to-anybody";
+fn the_server_report_has_the_version_and_the_settings_that_differ_and_no_secret() {
+    let secret = "a-secret-of-nobody-else";
     let server = Server::start(&[("METRICS__TOKEN", secret), ("DELIVERY__CONCURRENCY", "7")]);
     let report = server.command("GET", "/server", &Value::Null);
     let facts = report.json();

@@ -1,4 +1,4 @@
-//! The files of the page: the table against the folder, and how a server serves them.
+//! The files of the page: the table matches the folder, and how the server serves them.
 
 use std::{
     collections::BTreeSet,

@@ -64,7 +64,7 @@ fn a_single_cloud_event_is_read_as_it_was() {
 }
 
 #[test]
-fn of_a_custom_schema_the_data_is_the_event() {
+fn the_data_of_a_custom_event_is_the_event() {
     let envelope =
         r#""id":"a","eventTime":"2020-08-13T17:18:13Z","eventType":"T","dataVersion":"1.0","topic":"/t","subject":"s""#;
     let file = format!(r#"[{{{envelope},{BASIC_FATE},"data":{{ "my" : [1e3] }}}}]"#);

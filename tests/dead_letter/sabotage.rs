@@ -121,7 +121,7 @@ fn hunt(bug: Bug) -> Result<(u64, u32), u32> {
 }
 
 #[test]
-fn the_kills_notice_every_seeded_bug() {
+fn the_kills_detect_every_seeded_bug() {
     let mut caught = 0;
     for bug in BUGS {
         match hunt(bug) {

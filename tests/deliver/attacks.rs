@@ -163,7 +163,7 @@ fn an_ambiguous_address_is_refused() {
     for (name, url) in [
         ("a user before the host", "http://8.8.8.8@127.0.0.1/"),
         ("a user and a password", "http://a:b@127.0.0.1/"),
-        ("nobody before the host", "http://@127.0.0.1/"),
+        ("no user before the host", "http://@127.0.0.1/"),
         ("a backslash before a user", "http://good.test\\@127.0.0.1/"),
         ("a backslash for a slash", "http://127.0.0.1\\@good.test/"),
         ("backslashes for slashes", "http:\\\\127.0.0.1/"),

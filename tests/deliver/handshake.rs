@@ -207,7 +207,7 @@ async fn each_handshake_has_its_own_connection() {
 }
 
 #[test]
-fn a_deletion_notice_has_the_delivery_schema() {
+fn a_deletion_event_has_the_delivery_schema() {
     let response = |schema| {
         let outgoing = deletion_notice(&destination("https://x.test/", schema), &envelope(), "/subscriptions/s/es");
         let headers: Vec<_> = outgoing.headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();

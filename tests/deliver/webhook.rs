@@ -1,4 +1,4 @@
-//! Requests that are answered.
+//! Requests with a response.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The checklist of CONTRIBUTING.md for a new kind of destination, walked for every kind that there is.
+//! The checklist of CONTRIBUTING.md for a new kind of destination, for every kind.
 
 use std::{collections::BTreeSet, fs, path::Path};
 

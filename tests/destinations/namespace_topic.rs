@@ -1,4 +1,4 @@
-//! Topics of namespaces of the same server: what one subscription delivers there, clients pull from another.
+//! Topics of namespaces of the same server: one subscription delivers to them, clients pull from another.
 
 use std::{collections::BTreeSet, time::Duration};
 

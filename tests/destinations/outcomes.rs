@@ -1,5 +1,5 @@
-//! What a service answers decides as the table `[resource]` of the edition says: a scripted endpoint, behind the senders of
-//! Azure Functions and of Service Bus.
+//! The table `[resource]` of the edition decides about the responses of a service: a scripted endpoint behind the
+//! senders of Azure Functions and Service Bus.
 
 use std::time::Duration;
 

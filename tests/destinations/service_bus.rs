@@ -1,5 +1,5 @@
-//! Queues and topics of Service Bus. Microsoft's own server is not to be had here: an endpoint checks the signature and what
-//! the documentation of the REST interface says of a request, and answers as it says.
+//! Queues and topics of Service Bus. Microsoft's own server is not available: a scripted endpoint checks the signature
+//! and the documented form of the REST interface, and answers as documented.
 
 use std::{
     collections::BTreeMap,

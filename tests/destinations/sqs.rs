@@ -1,4 +1,4 @@
-//! Queues of SQS: moto's server. It forgets everything when it ends.
+//! Queues of SQS, on moto's server, which keeps nothing after its end.
 
 use std::{
     collections::BTreeSet,
@@ -27,7 +27,7 @@ const SECRET: &str = "aws-secret-that-nobody-sees";
 /// The limit that the queues have.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
-/// The account of everybody's moto.
+/// The default account of moto.
 const ACCOUNT: &str = "123456789012";
 
 /// An interpreter that starts on a machine with other work.

@@ -1,5 +1,5 @@
-//! Whatever is read from elsewhere, changed: settings, and the files of dead letters. Requests are in `publish::fuzz` and
-//! `admin::fuzz`, records in `journal::records`, `journal::chunks` and `journal::keys`. `make fuzz` runs all of them for long.
+//! Changed settings and dead-letter files. Changed requests are in `publish::fuzz` and `admin::fuzz`, changed records
+//! in `journal::records`, `journal::chunks` and `journal::keys`. `make fuzz` runs the long form of all of them.
 
 use std::fs;
 
@@ -68,7 +68,7 @@ fn set(line: &mut String, value: &str) {
 }
 
 #[test]
-fn every_setting_with_each_of_the_values_is_read_or_told() {
+fn every_setting_with_each_of_the_values_is_read_or_reported() {
     let (lines, keys) = defaults();
     for (key, value) in keys.iter().flat_map(|key| VALUES.map(|value| (*key, value))) {
         let mut lines = lines.clone();
@@ -81,7 +81,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(300)))]
 
     #[test]
-    fn settings_with_values_changed_are_read_or_told(twists in prop::collection::vec((any::<Index>(), any::<Index>()), 1..4)) {
+    fn settings_with_values_changed_are_read_or_reported(twists in prop::collection::vec((any::<Index>(), any::<Index>()), 1..4)) {
         let (mut lines, keys) = defaults();
         for (key, value) in twists {
             set(&mut lines[keys[key.index(keys.len())]], VALUES[value.index(VALUES.len())]);
@@ -90,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn settings_with_bytes_changed_are_read_or_told(changes in changes(3)) {
+    fn settings_with_bytes_changed_are_read_or_reported(changes in changes(3)) {
         let text: String = DEFAULTS.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect();
         check(&changed(text.as_bytes(), &changes))?;
     }

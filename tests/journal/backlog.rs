@@ -121,7 +121,7 @@ fn at_the_bound_one_partition_is_refused_until_its_laggard_has_read_on() {
 }
 
 #[test]
-fn a_bound_holds_after_a_restart_and_a_log_that_everybody_passed_does_not_count() {
+fn a_bound_holds_after_a_restart_and_a_log_that_all_subscriptions_passed_does_not_count() {
     check(|store| {
         let queue = Fixture::start(store, BacklogFullPolicy::Refuse);
         queue.found();
@@ -144,7 +144,7 @@ fn a_bound_holds_after_a_restart_and_a_log_that_everybody_passed_does_not_count(
 }
 
 #[test]
-fn without_subscriptions_there_is_no_backlog_and_one_that_is_deleted_holds_nobody_up() {
+fn without_subscriptions_there_is_no_backlog_and_a_deleted_one_holds_up_no_publisher() {
     check(|store| {
         let queue = Fixture::start(store, BacklogFullPolicy::Refuse);
         queue.found();
@@ -161,7 +161,7 @@ fn without_subscriptions_there_is_no_backlog_and_one_that_is_deleted_holds_nobod
 }
 
 #[test]
-fn where_the_oldest_go_it_is_told_before_the_bound_and_up_to_where() {
+fn with_the_oldest_given_up_the_overflow_is_reported_before_the_bound_and_with_its_end() {
     check(|store| {
         let queue = Fixture::start(store, BacklogFullPolicy::Expire);
         queue.found();

@@ -107,7 +107,7 @@ fn a_backup_has_what_was_acknowledged_before_it_and_comes_back() {
 }
 
 #[test]
-fn nobody_else_reads_a_backup_or_what_came_back() {
+fn other_users_can_read_neither_a_backup_nor_what_was_restored() {
     let queue = Fixture::new();
     queue.fill(0, 5);
     queue.back_up("backup");
@@ -266,7 +266,7 @@ fn a_cancelled_backup_leaves_nothing_and_the_next_one_may_begin() {
         assert!(matches!(error, backup::BackupError::Stop(CheckStop::Canceled)), "{error}");
         assert!(!folder.exists() && !queue.path("data/rocksdb.frozen").exists());
     }
-    panic!("a backup has not so many pieces");
+    panic!("a backup has fewer pieces");
 }
 
 #[test]

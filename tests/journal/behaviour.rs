@@ -96,7 +96,7 @@ fn a_key_may_be_put_again_after_its_single_delete() {
 }
 
 #[test]
-fn a_scan_takes_its_start_in_and_its_end_out_and_stops_when_told() {
+fn a_scan_includes_its_start_excludes_its_end_and_stops_on_request() {
     check(|store| {
         for key in b"bdfh" {
             write(store, |batch| batch.put(Family::Pending, vec![*key], &b"v"[..]));

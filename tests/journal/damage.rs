@@ -105,7 +105,7 @@ enum Verdict {
     /// The store was refused.
     Refused,
     /// The store was opened and reports damaged records.
-    Told,
+    Reported,
     /// All records are there.
     Harmless,
     /// The end of the writes after the last watermark is missing, as a whole.
@@ -128,7 +128,7 @@ impl Verdicts {
     fn count(&mut self, verdict: Verdict, what: &str) {
         match verdict {
             Verdict::Refused => self.refused += 1,
-            Verdict::Told => self.reported += 1,
+            Verdict::Reported => self.reported += 1,
             Verdict::Harmless => self.harmless += 1,
             Verdict::Tail => self.tail += 1,
             Verdict::Lost(how) => self.lost.push(format!("{what}: {how}")),
@@ -203,10 +203,10 @@ fn used(is_killed: bool) -> Used {
     let folder = scratch();
     let mut records = Records::new();
     let mut store = None;
-    for life in 0..3 {
+    for process in 0..3 {
         drop(store.take());
         let opened = RocksStore::open(folder.path(), &small()).expect("a store that is whole");
-        for number in life * 150..(life + 1) * 150 {
+        for number in process * 150..(process + 1) * 150 {
             let batch = step(number);
             opened.write(&batch).expect("written");
             apply(&mut records, &batch);
@@ -262,7 +262,7 @@ fn read(folder: &Path) -> Result<Result<Records, String>, String> {
 fn judge(used: &Used, folder: &Path, read: Reader) -> Verdict {
     let records = match catch_unwind(AssertUnwindSafe(|| read(folder))) {
         Ok(Ok(Ok(records))) => records,
-        Ok(Ok(Err(_))) => return Verdict::Told,
+        Ok(Ok(Err(_))) => return Verdict::Reported,
         Ok(Err(_)) => return Verdict::Refused,
         Err(_) => return Verdict::Lost("it panicked".to_owned()),
     };
@@ -393,7 +393,7 @@ fn read_with_defaults(folder: &Path) -> Result<Result<Records, String>, String> 
 }
 
 #[test]
-fn with_settings_that_nobody_chose_the_same_damage_is_silent() {
+fn with_default_options_the_same_damage_is_silent() {
     let used = used(false);
     let verdicts = damage(&used, rounds(4, 50), &[FileKind::Wal], read_with_defaults);
     println!("logs, by RocksDB's own defaults: {}", verdicts[&FileKind::Wal]);

@@ -219,7 +219,7 @@ fn every_version_of_a_record_that_is_written_is_stored_and_read_as_it_was() {
 }
 
 #[test]
-fn a_version_of_a_filter_that_cannot_be_read_is_told_and_not_taken_for_an_earlier_one() {
+fn an_unreadable_version_of_a_filter_is_reported_and_not_taken_for_an_earlier_one() {
     let subscription_key = SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(2) };
     let store = MemoryStore::new();
     let mut batch = Batch::default();

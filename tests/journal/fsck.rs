@@ -513,7 +513,7 @@ fn caught(table: &[Damage], missed: &mut Vec<String>) -> usize {
 }
 
 #[test]
-fn every_damage_is_told() {
+fn every_damage_is_reported() {
     let mut missed = Vec::new();
     let tables = [("counts", COUNTS), ("obligations", OBLIGATIONS), ("logs", LOGS), ("records", RECORDS)];
     for (name, table) in tables {
@@ -547,7 +547,7 @@ fn every_damage_is_told() {
 }
 
 #[test]
-fn a_store_with_a_thousand_damages_is_told_in_a_hundred_lines() {
+fn a_store_with_a_thousand_damages_is_reported_in_a_hundred_lines() {
     let (store, queue) = used();
     queue.stop();
     let event = value(&store, Family::Carried, &carried(3));

@@ -249,7 +249,7 @@ fn publishers_that_wait_together_share_a_sync_and_are_answered_after_it() {
 }
 
 #[test]
-fn answers_and_what_the_listener_hears_come_in_the_order_of_the_queue() {
+fn answers_and_calls_of_the_listener_come_in_the_order_of_the_queue() {
     let store = MemoryStore::new();
     let queue = Fixture::founded(&store);
     let owners = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
@@ -296,7 +296,7 @@ fn outcomes_that_need_not_wait_for_company_are_written_alone() {
 }
 
 #[test]
-fn outcomes_behind_a_publish_are_written_although_they_wake_nobody() {
+fn outcomes_behind_a_publish_are_written_although_they_wake_no_actor() {
     let store = MemoryStore::new();
     let queue = Fixture::at(Arc::new(store.clone()), Duration::from_millis(10));
     queue.found();
@@ -406,7 +406,7 @@ fn outcomes_wait_for_others_while_events_are_written_and_precede_everything_else
 // --- fencing ---
 
 #[test]
-fn an_append_of_an_older_life_is_fenced_and_not_written_also_in_the_group_of_the_opening() {
+fn an_append_of_an_older_incarnation_is_fenced_and_not_written_also_in_the_group_of_the_opening() {
     let store = MemoryStore::new();
     let queue = Fixture::founded(&store);
     queue.publish(9);
@@ -479,7 +479,7 @@ fn an_end_that_a_full_disk_refused_leaves_the_subscription_as_it_was() {
 }
 
 #[test]
-fn after_a_failed_sync_the_process_is_told_to_end_and_nothing_is_acknowledged() {
+fn after_a_failed_sync_the_process_ends_and_nothing_is_acknowledged() {
     let store = MemoryStore::new();
     let queue = Fixture::founded(&store);
     let owner = queue.open(ONE).owner;
@@ -518,7 +518,7 @@ fn the_floor_follows_the_slowest_and_carries_what_is_pending_or_a_dead_letter() 
     // Pending again and settled in one write: nothing needs it any more.
     let later = DUE.after(Duration::from_secs(1));
     queue.write(one, vec![defer(1, Some(DUE)), settle(1, later), settle(2, DUE), cursor(7)]);
-    assert_eq!(held(&store), [2, 3], "the other one owes the second");
+    assert_eq!(held(&store), [2, 3], "the second is pending for the other one");
     queue.write(two, vec![settle(2, DUE), dead_letter(2), cursor(5)]);
     assert_eq!(held(&store), [2, 3], "put aside is asked for too");
     for (subscription_key, seq) in [(TWO, 2), (ONE, 3)] {
@@ -766,7 +766,7 @@ fn a_subscription_that_ends_is_fenced_and_its_pending_events_are_canceled_bit_by
         [Family::Pending, Family::Due, Family::Pin, Family::Dead].map(|family| count(&store, family)),
         [1, 1, 0, 0]
     );
-    assert_eq!((held(&store), log_in(&store, 1)), (vec![7], vec![]), "the other one owes it");
+    assert_eq!((held(&store), log_in(&store, 1)), (vec![7], vec![]), "it is pending for the other one");
     let jobs = keys::meta_of(MetaKind::Job);
     assert!(keys_in(&store, Family::Meta, &jobs.start, &jobs.end).is_empty());
     let (mut canceled, range) = (0, keys::ledger_of(ONE));

@@ -1,4 +1,4 @@
-//! The alert rules and the dashboard speak of series that the server really has.
+//! The alert rules and the dashboard use series that the server exports.
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
@@ -73,7 +73,7 @@ fn promtool_takes_the_rules_and_each_alert_is_set_off_by_what_it_says() {
 }
 
 #[test]
-fn every_series_that_rules_and_dashboard_ask_for_is_told_by_the_server() {
+fn the_server_exports_every_series_that_rules_and_dashboard_use() {
     let dashboard: Value = serde_json::from_str(&file("grafana/gridhook.json")).expect("JSON");
     let mut asked = Vec::new();
     queries(&dashboard, &mut asked);

@@ -1,4 +1,4 @@
-//! Figures: of the real server, read as those read them who watch it.
+//! The metrics of the real server, read by the tools that operators use.
 
 mod config;
 mod history;

@@ -23,7 +23,7 @@ fn sample(reported: &Samples, series: &str, name: &str, label: &str) -> Option<f
 }
 
 #[test]
-fn of_what_is_pulled_each_word_of_a_client_is_counted_also_after_a_kill() {
+fn each_operation_of_a_pull_client_is_counted_also_after_a_kill() {
     let (mut server, shown) = start(&[("METRICS__TOKEN", WATCHER)], &[("work", 300, 10), ("short", 1, 10)]);
     publish(&server, &shown, 0..6);
     let mut work = Consumer::new(&server, &shown, "work");

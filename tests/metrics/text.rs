@@ -1,4 +1,4 @@
-//! The text, to the byte.
+//! The Prometheus text format, byte for byte.
 
 use std::time::Duration;
 

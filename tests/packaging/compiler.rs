@@ -1,4 +1,4 @@
-//! `.ci/c++`, the compiler that RocksDB's build script is given: it compiles sources in groups, and hands everything else on.
+//! `.ci/c++`, the compiler for RocksDB's build script: it compiles sources in groups and passes everything else on.
 
 use std::{
     fs,
@@ -86,7 +86,7 @@ fn everything_else_is_handed_on_as_it_is() {
 }
 
 #[test]
-fn a_compiler_that_fails_is_told() {
+fn a_compiler_that_fails_is_reported() {
     let stage = stage();
     for source in ["rocksdb/db/source_0.cc", "rocksdb/db/source_1.cc", "lz4.c"] {
         assert_eq!(call(stage.path(), &["-c", source], "yes").status.code(), Some(3), "{source}");

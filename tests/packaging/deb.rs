@@ -1,5 +1,5 @@
-//! The package of Debian: its files are there, its settings can be used, its scripts are shell. Where `cargo deb` is
-//! installed it is made and looked into.
+//! The Debian package: its files exist, its settings are valid, its scripts are shell. If `cargo deb` is installed, the
+//! package is built and inspected.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! The image's instructions: what it copies is there, and it starts what there is.
+//! The instructions of the image: copied files and started commands exist.
 
 use std::{fs, path::Path};
 
@@ -47,7 +47,7 @@ fn every_path_that_the_image_copies_is_there_and_goes_into_the_build() {
 }
 
 #[test]
-fn the_image_runs_as_nobody_and_starts_and_asks_with_commands_that_there_are() {
+fn the_image_runs_as_nobody_and_starts_and_checks_with_existing_commands() {
     let user = of("USER").pop().expect("a user");
     assert!(!["root", "0"].contains(&user.as_str()), "{user}");
     let last = of("FROM").pop().expect("a base");

@@ -115,7 +115,7 @@ fn the_image_is_built_without_a_daemon_and_serves_as_nobody() {
     let listens = lines.find_map(|line| line.strip_prefix("gridhook listens on http://").map(str::to_owned));
     let listen = format!("GRIDHOOK_SERVER__LISTEN={}", listens.expect("an address"));
     assert_eq!(buildah.within(&container, &listen, &["/usr/bin/gridhook", "health", "--live"]), "alive");
-    // Its data is there, and nobody else's.
+    // Its data is there, for its own user only.
     let mounted = buildah.run(&["mount", &container]);
     let data = Path::new(&mounted).join("var/lib/gridhook");
     let owner = std::os::unix::fs::MetadataExt::uid(&fs::metadata(&data).expect("a folder"));

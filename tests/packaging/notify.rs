@@ -1,4 +1,4 @@
-//! The real binary under a service manager of ours: a socket of datagrams, as systemd has one.
+//! The real binary under a service manager of the test: a datagram socket as systemd's.
 
 use std::{
     io,
@@ -78,7 +78,7 @@ fn listening(socket: io::Result<UnixDatagram>) -> UnixDatagram {
 }
 
 #[test]
-fn a_service_manager_hears_when_the_server_is_ready_that_it_lives_and_that_it_stops() {
+fn a_service_manager_receives_ready_watchdog_and_stopping() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("notify");
     let socket = listening(UnixDatagram::bind(&path));
@@ -98,12 +98,12 @@ fn a_service_manager_hears_when_the_server_is_ready_that_it_lives_and_that_it_st
 }
 
 #[test]
-fn the_service_manager_may_have_a_socket_without_a_file_and_want_no_signs_of_life() {
+fn the_service_manager_may_have_an_abstract_socket_and_no_watchdog() {
     let folder = tempfile::tempdir().expect("a folder");
     let name = format!("gridhook-test-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(&name).expect("a name");
     let socket = listening(UnixDatagram::bind_addr(&address));
-    // The signs of life are wanted of another process.
+    // The watchdog is for another process.
     let variables = [("NOTIFY_SOCKET", &*format!("@{name}")), ("WATCHDOG_USEC", "1000"), ("WATCHDOG_PID", "1")];
     let mut service = Service::start(folder.path(), &variables);
     assert!(hear(&socket).starts_with("READY=1\n"));
@@ -113,7 +113,7 @@ fn the_service_manager_may_have_a_socket_without_a_file_and_want_no_signs_of_lif
 }
 
 #[test]
-fn nobody_who_listens_is_no_reason_not_to_serve() {
+fn a_server_without_a_service_manager_serves() {
     let folder = tempfile::tempdir().expect("a folder");
     let nowhere = folder.path().join("nowhere");
     let mut service = Service::start(folder.path(), &[("NOTIFY_SOCKET", nowhere.to_str().expect("text"))]);

@@ -1,4 +1,4 @@
-//! `gridhook health`, `gridhook completions` and `gridhook man`, as who installs the program uses them.
+//! `gridhook health`, `gridhook completions` and `gridhook man`, as installed.
 
 use std::{
     fs,
@@ -49,7 +49,7 @@ fn health_is_an_exit_status() {
 }
 
 #[test]
-fn somebody_else_who_answers_is_no_healthy_server() {
+fn another_program_that_answers_is_no_healthy_server() {
     let other = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", other.local_addr().expect("its address"));
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! The unit: systemd takes every line of it, and the server can do all that it does within its filter of system calls.
+//! The systemd unit: systemd accepts every line, and the server works within its filter of system calls.
 
 use std::{collections::BTreeSet, fs, process::Command, time::Duration};
 
@@ -122,7 +122,7 @@ fn is_of_a_name(c: char) -> bool {
 }
 
 #[test]
-fn a_unit_that_forbids_what_the_server_does_would_be_noticed() {
+fn a_unit_that_forbids_what_the_server_does_is_detected() {
     if !has_systemd() {
         return;
     }

@@ -1,4 +1,4 @@
-//! An endpoint is back: what gathered meanwhile and what comes from now on share the limit by turns.
+//! An endpoint that returns: the backlog and live events share the limit in turns.
 
 use std::{cell::Cell, collections::BTreeSet, rc::Rc, time::Duration};
 
@@ -69,7 +69,7 @@ fn live_events_after_a_return_do_not_wait_behind_the_backlog() {
 }
 
 #[test]
-fn of_five_turns_live_events_and_the_backlog_have_two_each_and_retries_one() {
+fn live_events_and_the_backlog_have_two_of_five_turns_each_and_retries_one() {
     // Ten failures suspend it; then every event with an even place fails for ever, and three in a row are the most.
     let mut turn = 0;
     let endpoint = Box::new(move |request: &OutgoingBatch| {
@@ -96,7 +96,7 @@ fn of_five_turns_live_events_and_the_backlog_have_two_each_and_retries_one() {
 }
 
 #[test]
-fn without_retries_nobodys_turn_is_lost() {
+fn without_retries_no_turn_is_lost() {
     let well = Rc::new(Cell::new(false));
     let mut driver = returned(&well);
     driver.publish(&[("yes", 10); 500]);

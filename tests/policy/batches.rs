@@ -1,4 +1,4 @@
-//! What goes into one request.
+//! The events of one request.
 
 use std::{
     collections::VecDeque,
@@ -243,7 +243,7 @@ fn the_preferred_size_is_that_of_the_body_in_every_schema() {
     }
 }
 
-/// So many events that the log has in this schema, ready to be sent.
+/// A number of stored events in this schema, ready to be sent.
 fn stored(schema: Schema, count: u64, data: usize) -> Vec<ReadyEvent> {
     let data = format!(r#"{{"of":"{}"}}"#, "x".repeat(data));
     let ready = |seq: u64| {

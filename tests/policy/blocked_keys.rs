@@ -1,4 +1,4 @@
-//! Order by key where events block their key: what waits, what an operator decides, and what it costs.
+//! Order by key with `onFailure: block`: what waits, the decisions of an operator, and the cost.
 
 use std::{fs, ops::Range, sync::Arc, time::Duration};
 

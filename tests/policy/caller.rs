@@ -1,4 +1,4 @@
-//! A caller who always has more to send, and an endpoint that answers as the test says, millisecond by millisecond.
+//! A caller that always has more to send, and a scripted endpoint, millisecond by millisecond.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ impl Caller {
         Self { endpoint, now: START, left: Vec::new(), events: 1, settings, in_flight: Vec::new() }
     }
 
-    /// Calls for so long, at most so many times in a second.
+    /// Calls for a duration, up to a number of times a second.
     pub(super) fn call(&mut self, wait: Duration, per_second: u32, behavior: Behavior<'_>) {
         let (end, pause) = (self.now.after(wait), SECOND / per_second);
         let mut next = self.now;

@@ -1,4 +1,4 @@
-//! How many requests at once.
+//! The limit of concurrent requests.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What the lines of an event come to, compared with a model that keeps no lines: also where the oldest of them are gone.
+//! The history of an event from its ledger lines, compared with a model that keeps no lines, also if the oldest lines
+//! are gone.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +36,7 @@ fn stopped() -> filter::FilterResult {
     filter::FilterResult::Stopped { clause: "subjectBeginsWith".to_owned(), why: "", seen: None }
 }
 
-/// How a life of the model ends.
+/// How an event of the model ends.
 #[derive(Clone, Debug)]
 enum End {
     Delivered,
@@ -60,7 +61,7 @@ fn end() -> impl Strategy<Value = End> {
 }
 
 /// The lines that a machine would write, and what they come to.
-fn life(failures: u32, end: &End) -> (Vec<LedgerLine>, HistoryEnd) {
+fn event_of_the_model(failures: u32, end: &End) -> (Vec<LedgerLine>, HistoryEnd) {
     let mut lines: Vec<LedgerLine> = (1..=failures)
         .map(|attempt| {
             let at = u64::from(attempt) * 10;
@@ -85,7 +86,7 @@ fn life(failures: u32, end: &End) -> (Vec<LedgerLine>, HistoryEnd) {
         }
         End::Dropped => {
             lines.extend(given_up(false));
-            // A word that nobody waits for any more changes nothing.
+            // A late settlement changes nothing.
             lines.push(line(at + 5, Lane::LIVE, last, LedgerEvent::Late { settled: false }));
             HistoryEnd::GivenUp { reason, then: DeadLetterState::Dropped }
         }
@@ -130,7 +131,7 @@ proptest! {
         gone in 0usize..8,
         turn in 0usize..8,
     ) {
-        let (whole, expected) = life(failures, &end);
+        let (whole, expected) = event_of_the_model(failures, &end);
         let mut lines = whole.clone();
         if hull {
             // The event lies between others that the filter stopped.

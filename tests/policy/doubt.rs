@@ -1,5 +1,5 @@
-//! What a machine does while the clock is in doubt, and while the process has no room for another request: it waits, without
-//! spinning, and goes on where it was.
+//! A core whose clock is in doubt, or without room for another request: it waits, without spinning, and goes on where
+//! it was.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A machine with a disk, a clock and a scripted endpoint: each step is a line.
+//! A core with a disk, a clock and a scripted endpoint: each step is a line.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -40,13 +40,13 @@ pub(super) struct Driver {
     pub(super) lines: Vec<String>,
     /// How often the log, the due keys or events were asked for.
     pub(super) reads: u32,
-    /// So many events of the log are read at once.
+    /// The number of events of the log that are read at once.
     pub(super) slice_max: u64,
     /// The lines of the ledger, in order.
     pub(super) ledger: Vec<(Lane, LedgerEntry)>,
     /// Which events were sent, in order.
     pub(super) order: Vec<(Lane, Seq)>,
-    /// The process dies behind so many more writes.
+    /// The process dies after this number of further writes.
     pub(super) writes_left: u32,
     /// Whether a write is durable that nothing waited for.
     written: bool,
@@ -152,7 +152,7 @@ impl Driver {
     /// A new process begins with what is on the disk.
     pub(super) fn restart(&mut self, settings: SubscriptionSettings) {
         let end = Seq(self.log.len() as u64 + 1);
-        // Numbers of flights begin anew in a process; here they go on, so that none is met twice.
+        // Numbers of requests begin anew in a process; here they go on, so that none is met twice.
         let next = RequestId(self.left.len() as u64 + 1);
         self.written = false;
         self.core = Subscription::recover(settings, &self.disk.cursor, end, Vec::new(), next, self.now);
@@ -308,7 +308,7 @@ impl Driver {
         self.lines.push(format!("{} {line}", self.since_start()));
     }
 
-    /// A new life begins, and is handed what the slot has.
+    /// A new incarnation begins with the shared state.
     pub(super) fn revive(&mut self) {
         let settings = self.settings.clone();
         let end = self.end();

@@ -60,7 +60,7 @@ fn statuses(name: &str, expected: Expect) {
         for (reported, answer) in &all {
             groups.entry(again(settings.clone(), answer)).or_default().push(reported);
         }
-        // What most have is told last, by what is no status.
+        // The wait of most statuses is last, under a key that is no status.
         let most = groups.iter().max_by_key(|(_, group)| group.len()).map(|(again, _)| again.clone());
         let (again, others) = most.and_then(|most| groups.remove_entry(&most)).expect("there are groups");
         let others = others.into_iter().filter(|reported| reported.parse::<u16>().is_err()).collect();

@@ -1,5 +1,5 @@
-//! How an event ends, in each edition whose document says so: by which limit, by which answer, with or without a place
-//! for dead letters, alone or with the batch it was in.
+//! The end of an event, in each edition whose document describes it: by which limit, by which response, with or without
+//! a dead-letter destination, alone or in a batch.
 
 use std::{sync::Arc, time::Duration};
 

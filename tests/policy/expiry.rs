@@ -1,4 +1,4 @@
-//! What outlived its time to live before anybody could take it: given up by ranges, counted to the last event.
+//! Events that expired before an attempt: given up by ranges, counted to the last event.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -37,7 +37,7 @@ fn six_hours() -> SubscriptionSettings {
     }
 }
 
-/// Every third event is for nobody.
+/// Every third event matches no filter.
 fn publish(driver: &mut Driver, events: usize) {
     let events: Vec<(&str, usize)> = (0..events).map(|at| (if at % 3 == 2 { "no" } else { "yes" }, 10)).collect();
     driver.publish(&events);

@@ -1,4 +1,4 @@
-//! Why an event waits, and that what is foretold is what happens.
+//! Why an event waits; and the forecast is what happens.
 
 mod pulled;
 
@@ -95,7 +95,7 @@ fn line(Explanation { state, obstacles, forecast }: &Explanation) -> String {
     parts.join(" · ")
 }
 
-/// What the driver's disk says of an event, with these flights.
+/// What the driver's disk says of an event, with these requests in flight.
 fn ask(driver: &Driver, settings: &SubscriptionSettings, requests: &[Arc<OutgoingBatch>], seq: u64) -> Explanation {
     let key = (Lane::LIVE, Seq(seq));
     let dead = driver

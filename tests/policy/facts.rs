@@ -78,7 +78,7 @@ fn the_probation_of_each_outcome_lasts_as_its_row_says() {
 
 #[test]
 fn final_failures_are_dead_lettered_or_dropped_after_one_attempt() {
-    // The endpoint is there and does not let us in: nobody but its owner can mend that.
+    // The endpoint refuses access: only its owner can change that.
     for (id, dead_letter) in [("S000-010", true), ("S000-011", false)] {
         for code in [401, 403] {
             let settings = SubscriptionSettings { edition: edition("2023"), dead_letter, ..plain() };

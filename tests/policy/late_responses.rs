@@ -203,7 +203,7 @@ fn where_memory_does_not_know_when_an_event_falls_due_the_disk_is_asked() {
     driver.revive();
     let reads = driver.reads;
     driver.late(1);
-    assert_eq!(driver.reads, reads + 1, "a new life knows of no key");
+    assert_eq!(driver.reads, reads + 1, "a new incarnation has no key");
     expect!["0s x · 31s late"].assert_eq(&driver.run());
     assert_eq!(driver.disk.cursor.counters.delivered, 1);
 }

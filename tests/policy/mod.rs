@@ -94,7 +94,7 @@ fn plain() -> SubscriptionSettings {
     }
 }
 
-/// Events with these subjects and so many more bytes.
+/// Events with these subjects, and this number of bytes besides.
 pub(crate) fn sealed(events: &[(&str, usize)]) -> Vec<SealedChunk> {
     let mut draft = ChunkBuilder::new(Schema::EventGrid);
     for (subject, bytes) in events {

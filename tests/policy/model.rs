@@ -656,7 +656,7 @@ impl Scenario {
         if let Some(mut write) = step.write {
             assert!(self.write.is_none(), "two writes at once");
             let (done, answer) = mpsc::channel();
-            // After a crash nobody receives the result.
+            // After a crash no actor receives the result.
             let done = Box::new(move |result| done.send(result).unwrap_or_default());
             let received = write.clone();
             self.saboteur.ask(&mut write);
@@ -879,7 +879,7 @@ impl Scenario {
         self.replays.retain(|lane, _| known.contains(lane));
         self.truth.retain(|(lane, _), _| !lane.is_job() || known.contains(lane));
         let mut requests: Vec<_> = self.slots.values().map(|shared| Arc::clone(&shared.request)).collect();
-        if !requests.is_empty() && self.saboteur.does(Bug::ForgetTheFlights) {
+        if !requests.is_empty() && self.saboteur.does(Bug::ForgetTheRequests) {
             requests.clear();
         }
         self.order.restart(&load(&self.store.memory, SUBSCRIPTION_KEY));
@@ -895,7 +895,7 @@ impl Scenario {
         }
         let former = std::mem::replace(&mut self.core, next);
         self.written = false;
-        self.zombie = self.saboteur.does(Bug::TwoLivesWrite).then_some(former);
+        self.zombie = self.saboteur.does(Bug::TwoIncarnationsWrite).then_some(former);
         for shared in self.slots.values_mut() {
             shared.over = false;
             if std::mem::take(&mut shared.taken_off) {

@@ -1,4 +1,4 @@
-//! How fast an endpoint is called that comes back from probation.
+//! The rate of requests to an endpoint that returns from probation.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -22,7 +22,7 @@ fn settings() -> SubscriptionSettings {
     SubscriptionSettings { suspend_after: 10, concurrency_max: 16, ..plain() }
 }
 
-/// An endpoint that takes so many requests in a second and refuses the others.
+/// An endpoint that accepts a number of requests a second and refuses the others.
 fn takes(per_second: usize) -> impl FnMut(Timestamp, usize) -> (Outcome, Duration) {
     let mut taken: VecDeque<Timestamp> = VecDeque::new();
     move |now, _| {
@@ -161,7 +161,7 @@ fn the_healthy_rate_survives_a_restart() {
     assert_eq!(caller.rate(), Some(5.0), "the probe's success begins the pace");
     caller.call_all(10 * SECOND, &mut well);
     caller.restart(MINUTE);
-    assert_eq!(caller.rate(), Some(5.0), "a new life begins at the tenth again");
+    assert_eq!(caller.rate(), Some(5.0), "a new incarnation begins at the tenth again");
     let mut unpaced = Caller::new(settings());
     unpaced.call(2 * MINUTE, 50, &mut well);
     unpaced.call(SECOND / 10, 50, &mut busy);

@@ -1,4 +1,4 @@
-//! What the documents promise over a day, in the edition of each.
+//! The documented schedule over a day, in each edition.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Delivery properties: which there may be.
+//! Delivery properties: the allowed ones.
 
 use expect_test::expect;
 use gridhook::{

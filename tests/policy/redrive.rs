@@ -1,4 +1,4 @@
-//! Dead letters are taken back, sent once more, and never lost: delivered, or dead letters again.
+//! Redriven dead letters are sent once more and never lost: delivered, or dead letters again.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use super::{
 
 const JOB: Lane = Lane::FIRST_JOB;
 
-/// An endpoint that answers with `first` until so many requests came, and then with `then`; [`None`] is no answer.
+/// An endpoint that answers a number of requests with `first`, and then with `then`; [`None`] is no answer.
 fn turns(requests: usize, first: RequestResult, then: Option<RequestResult>) -> Endpoint {
     let mut turn = 0;
     Box::new(move |_: &OutgoingBatch| {
@@ -44,7 +44,7 @@ fn given_up(endpoint: Endpoint) -> Driver {
     driver
 }
 
-/// A redrive begins, and takes back all that there is, in so many pages.
+/// Begins a redrive, and takes back all dead letters, in a number of pages.
 fn redrive(driver: &mut Driver, pages: usize) {
     let (kind, rate) = (JobKind::Redrive { drained: false }, None);
     driver.command(Command::Job(JobCommand::Start { kind, rate }));

@@ -1,4 +1,4 @@
-//! What an endpoint says about the events of a request, and what it asks for: refusals, `Retry-After`.
+//! Responses of an endpoint about the events of a request: refusals and `Retry-After`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -234,7 +234,7 @@ fn a_wait_requested_of_another_subscription_is_capped_by_the_own_edition_and_end
 }
 
 #[test]
-fn an_operator_who_probes_or_releases_the_endpoint_does_not_wait() {
+fn a_probe_or_release_by_an_operator_does_not_wait() {
     for command in [Command::Probe, Command::Release] {
         let mut driver = Driver::new(plain(), answers(vec![asks(429, 600), status(200)]));
         driver.publish(&[("yes", 10)]);
@@ -251,11 +251,11 @@ fn an_operator_who_probes_or_releases_the_endpoint_does_not_wait() {
 /// A process that ends in between, or an actor, knows it afterwards.
 #[test]
 fn the_requested_wait_survives_a_restart_of_the_actor() {
-    for lives in [1, 3] {
+    for incarnations in [1, 3] {
         let mut driver = Driver::new(plain(), answers(vec![asks(429, 120), status(200)]));
         driver.publish(&[("yes", 10)]);
         driver.run_for(Duration::from_secs(1));
-        for _ in 0..lives {
+        for _ in 0..incarnations {
             driver.crash();
             driver.publish(&[("yes", 10)]);
             driver.run_for(Duration::from_secs(10));

@@ -1,4 +1,4 @@
-//! Replays in the core: who goes first, how fast, for how long, and how one ends.
+//! Replays in the core: priority, rate, duration and end.
 
 use std::time::Duration;
 

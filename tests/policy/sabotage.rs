@@ -94,9 +94,9 @@ pub(super) enum Bug {
     LoseTheTimer,
     // --- between two incarnations ---
     /// A new incarnation does not receive the requests in flight.
-    ForgetTheFlights,
+    ForgetTheRequests,
     /// A fenced incarnation writes next to the new one.
-    TwoLivesWrite,
+    TwoIncarnationsWrite,
     // --- order by key ---
     /// Events are sent in any order.
     KeepNoOrder,
@@ -147,8 +147,8 @@ const BUGS: [Bug; 26] = [
     Bug::LoseAnEventOfASlice,
     Bug::SendEarly,
     Bug::LoseTheTimer,
-    Bug::ForgetTheFlights,
-    Bug::TwoLivesWrite,
+    Bug::ForgetTheRequests,
+    Bug::TwoIncarnationsWrite,
 ];
 
 /// Injects bugs. By default none.
@@ -369,7 +369,7 @@ fn hunt(bug: Bug) -> Result<(u64, u32, String), u32> {
 }
 
 #[test]
-fn the_model_notices_every_seeded_bug() {
+fn the_model_detects_every_seeded_bug() {
     let mut missed = Vec::new();
     for bug in BUGS.into_iter().chain(ORDER_BUGS) {
         match hunt(bug) {

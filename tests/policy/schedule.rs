@@ -1,4 +1,4 @@
-//! When an event that failed is tried again, and when no more.
+//! When a failed event is tried again, and when it is given up.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What a transformation makes of an event, what it refuses, and that it ends.
+//! Transformations: their results, their refusals, and the limit of their cost.
 
 use std::{collections::BTreeMap, sync::Arc};
 

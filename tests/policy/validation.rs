@@ -1,4 +1,4 @@
-//! What an endpoint's answer to the handshake says.
+//! The responses of an endpoint to the handshake.
 
 use std::num::NonZeroU32;
 

@@ -1,4 +1,4 @@
-//! Access tokens: signed by the issuer, for this server, in time; and nothing else.
+//! Access tokens are valid if the issuer signed them, for this server, in time.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 const NOW: u64 = 1_615_410_176;
 
-/// A private key of the tests, and of nobody else.
+/// A private key of the tests.
 const RSA: &[u8] = include_bytes!("../data/issuer.rsa.der");
 
 /// An issuer: its private keys, and the public keys that it serves.
@@ -28,7 +28,7 @@ impl Signer {
         Self { ec: rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).expect("a key") }
     }
 
-    /// The set of public keys, with some that nobody can use.
+    /// The set of public keys, with some unusable ones.
     pub(crate) fn set(&self) -> Value {
         let point = self.ec.public_key_raw();
         let (x, y) = point[1..].split_at(32);

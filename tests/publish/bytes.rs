@@ -1,4 +1,4 @@
-//! What is published is what arrives: `data` byte for byte, through the log and out again.
+//! Events arrive as they were published: `data` byte for byte, through the log.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -105,7 +105,7 @@ fn a_time_that_cloud_events_does_not_allow_is_written_in_utc() {
     }
 }
 
-/// As a publisher sends them: so many at once that a request stays below its limit.
+/// In requests as large as the limit allows.
 fn requests(all: impl Iterator<Item = Generated>) -> impl Iterator<Item = Vec<Generated>> {
     let mut all = all.peekable();
     std::iter::from_fn(move || {

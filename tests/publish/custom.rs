@@ -1,4 +1,4 @@
-//! A custom schema: any objects, and a mapping that says what they are.
+//! A custom schema: any objects, and a mapping to the fields of Event Grid.
 
 use expect_test::{Expect, expect};
 use gridhook::{

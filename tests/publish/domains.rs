@@ -1,4 +1,4 @@
-//! Events of a domain: each says which of its topics it is for.
+//! Events of a domain: each names its topic.
 
 use ::bytes::Bytes;
 use actix_web::{

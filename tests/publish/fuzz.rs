@@ -1,5 +1,5 @@
-//! Valid events with their members changed, and valid tokens with their characters changed: what is taken is whole, what is
-//! refused has a code that is known. `make fuzz` runs these for long.
+//! Valid events and tokens with changes: an accepted event is whole, a refusal has a known code. `make fuzz` runs the
+//! long form.
 
 use actix_web::web::Bytes;
 use gridhook::control::record::token::{ScopedResource, TokenRole};

@@ -1,4 +1,4 @@
-//! What no publisher should send: an answer each, never a panic, never a stack that runs out.
+//! Invalid and extreme bodies: each gets an answer, without a panic or a stack overflow.
 
 use expect_test::{Expect, expect};
 use gridhook::{

@@ -1,4 +1,4 @@
-//! Which host a request was sent to: who is believed, what is a host, and which names the server has.
+//! The host of a request: trusted headers, valid hosts, and the names of the server.
 
 use std::net::SocketAddr;
 

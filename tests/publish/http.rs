@@ -1,4 +1,4 @@
-//! The endpoint: who is let in, in which order things are looked at, and what the answers look like.
+//! The publish endpoint: authentication, the order of the checks, and the answers.
 
 use std::{
     io::{Read, Write},
@@ -253,7 +253,7 @@ async fn a_closed_server_sends_publishers_away() {
 }
 
 #[actix_web::test]
-async fn without_room_for_bytes_a_publisher_is_told_to_come_back() {
+async fn without_room_for_bytes_a_publisher_gets_retry_after() {
     let endpoint = Endpoint::new(PublishLimits { admitted_bytes_max: 4 * 1024, ..PublishLimits::default() });
     assert_eq!(answer(&endpoint, good()).await, "200");
     let announced = good().insert_header(("content-length", "5000"));

@@ -1,4 +1,4 @@
-//! Room for bodies: how much there is for one, and that others find some.
+//! The memory for bodies: the share of one sender, and what others keep.
 
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -50,7 +50,7 @@ fn a_request_has_five_thousand_events() {
     assert_eq!(event_grid(of(5_000).as_bytes()).map(|events| events.len()).ok(), Some(5_000));
     expect!["413 PayloadTooLarge: The maximum number of events in a request (5000) has been exceeded."]
         .assert_eq(&shown(event_grid(of(5_001).as_bytes())));
-    // The count is known before any event is looked at, and only so many are kept in memory.
+    // The count is known before any event is looked at, and no more than the limit are kept in memory.
     let zeros = format!("[{}0]", "0,".repeat(700_000));
     expect!["413 PayloadTooLarge: The maximum number of events in a request (5000) has been exceeded."]
         .assert_eq(&shown(event_grid(zeros.as_bytes())));

@@ -1,4 +1,4 @@
-//! What comes in: every rule of the two schemas, what is copied, what is refused and in which words.
+//! Publishing: every rule of the schemas, and every refusal with its message.
 
 pub(crate) mod bearer;
 mod binary;

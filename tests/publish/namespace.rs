@@ -1,4 +1,4 @@
-//! What comes in to topics of namespaces: the mode of a body, data of any kind, and names of extensions.
+//! Publishing to topics of namespaces: the mode of a body, data of any kind, and names of extensions.
 
 use ::bytes::Bytes;
 use expect_test::{Expect, expect};

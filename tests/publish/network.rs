@@ -1,4 +1,4 @@
-//! Where publishers may come from.
+//! Allowed addresses of publishers.
 
 use std::net::SocketAddr;
 
@@ -59,7 +59,7 @@ async fn a_rule_lets_its_addresses_in_and_no_others() {
 }
 
 #[actix_web::test]
-async fn a_trusted_proxy_says_whom_it_speaks_for() {
+async fn a_trusted_proxy_names_the_client() {
     let door =
         AuthRules { trusted_proxies: vec!["192.168.0.0/24".parse().expect("a network")], ..AuthRules::default() };
     let endpoint = Endpoint::with(PublishLimits::default(), door, &rules(&["10.1.0.0/16"]));

@@ -1,4 +1,4 @@
-//! What a topic takes in a second.
+//! The rate limits of a topic.
 
 use std::time::Duration;
 

@@ -78,7 +78,7 @@ async fn a_sas_token_may_name_the_public_address() {
 }
 
 #[actix_web::test]
-async fn a_publisher_without_a_valid_credential_is_told_why() {
+async fn a_publisher_without_a_valid_credential_gets_the_reason() {
     check(bare(), expect![[r#"
         401
         Unauthorized / Unauthorized: Request must contain one of the following authorization signature: aeg-sas-token, aeg-sas-key. …"#]]).await;
@@ -175,7 +175,7 @@ async fn access_tokens_come_in_where_there_is_an_issuer() {
 }
 
 #[actix_web::test]
-async fn an_event_that_breaks_a_rule_is_told_which() {
+async fn the_error_for_an_event_names_the_rule_that_it_breaks() {
     let orders = |body: &str| good().set_payload(body.to_owned());
     for property in ["id", "eventType", "subject", "eventTime"] {
         let mut events: serde_json::Value = serde_json::from_str(EVENT).expect("it is JSON");

@@ -1,4 +1,4 @@
-//! SAS tokens: the vectors of the client libraries, and what makes a token worthless.
+//! SAS tokens: the vectors of the client libraries, and invalid tokens.
 
 use expect_test::{Expect, expect};
 use gridhook::{
@@ -165,7 +165,7 @@ proptest! {
         let resources = [SasResource::parse(RESOURCE).expect("an address")];
         prop_assert!(check(&token, &[&keys()], &resources, seconds(0)).is_err());
         prop_assert!(check(parts.as_bytes(), &[&keys()], &resources, seconds(0)).is_err());
-        // Even where somebody signs nonsense.
+        // Even if the signature is valid.
         let nonsense: String = url::form_urlencoded::byte_serialize(&token).collect();
         let nonsense = signed(KEY, &nonsense, &nonsense);
         prop_assert!(check(nonsense.as_bytes(), &[&keys()], &resources, seconds(0)).is_err());

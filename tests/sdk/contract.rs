@@ -2,7 +2,7 @@
 //! may have a status, a content type or a body that is not described, none may be 5xx, and without a token nothing that
 //! wants one may be done.
 //!
-//! Endpoints are made up: nobody is asked whether they agree, and the only address that is one is on loopback.
+//! Endpoints are made up and not validated; the only real address is on loopback.
 
 use std::{process::Command, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::support::{needs, server::SubscriptionSpec};
 /// The same requests in every run.
 const SEED: &str = "1";
 
-/// So many for each operation, besides those that are thought out for each of its parameters.
+/// The number of generated requests for each operation, besides those for each of its parameters.
 const EXAMPLES: &str = "2";
 
 /// What is looked at.

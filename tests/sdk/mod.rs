@@ -1,5 +1,5 @@
-//! The official clients, as they are in the registries of their languages, against the real binary: nothing of theirs is
-//! changed, and they get nothing but addresses and credentials.
+//! The official clients from the registries of their languages against the real binary: unchanged, with nothing but
+//! addresses and credentials.
 //!
 //! The scenarios are in a folder for each language; each is a program that ends with status 0 or says what was wrong.
 
@@ -265,7 +265,7 @@ fn the_python_sdk_consumes_what_is_pulled_from_a_namespace() {
 }
 
 #[test]
-fn the_python_sdk_raises_its_own_errors_and_waits_when_it_is_told_to() {
+fn the_python_sdk_raises_its_own_errors_and_obeys_retry_after() {
     if !needs::python() {
         return;
     }
@@ -298,7 +298,7 @@ fn the_javascript_sdk_publishes_to_a_namespace_and_consumes_from_it() {
 }
 
 #[test]
-fn the_javascript_sdk_publishes_reads_and_waits_when_it_is_told_to() {
+fn the_javascript_sdk_publishes_reads_and_obeys_retry_after() {
     if !needs::node() {
         return;
     }

@@ -1,4 +1,4 @@
-//! A damaged store is refused by the server, taken for what is left of it when the loss is accepted, and served.
+//! A damaged store is refused; with `--accept-loss` its readable part is taken and served.
 
 use std::{
     collections::BTreeSet,

@@ -1,4 +1,4 @@
-//! What a file declares is made so, by the command and at the start, and a second time nothing changes.
+//! Declared resources are created by the command and at the start, and a second time nothing changes.
 
 use std::{fs, path::PathBuf};
 

@@ -1,4 +1,4 @@
-//! What nobody takes waits on the disk, not in memory.
+//! A backlog is on the disk, not in memory.
 
 use std::{thread, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Backups of a server under load: one point of it, brought back.
+//! Backups of a server under load are consistent, and are restored.
 
 use std::{fs, path::Path, thread, time::Duration};
 
@@ -213,7 +213,7 @@ fn scheduled_backups_survive_kills_in_their_middle_and_the_last_one_has_what_was
 }
 
 #[test]
-fn a_full_or_absent_destination_is_told_and_changes_nothing_else() {
+fn a_full_or_absent_destination_is_reported_and_changes_nothing_else() {
     let Some(disk) = Mount::tmpfs(32) else { return };
     let (beside, failures) = (tempfile::tempdir().expect("a folder"), "gridhook_backup_failures_total");
     for (folder, problem) in

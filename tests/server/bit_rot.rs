@@ -1,4 +1,4 @@
-//! A table in which bits have flipped: what is in other blocks is delivered, and each lost event is reported.
+//! A table with flipped bits: events in other blocks are delivered, and each lost event is reported.
 
 use std::{
     collections::BTreeSet,

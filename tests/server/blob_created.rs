@@ -96,7 +96,7 @@ fn a_system_topic_that_is_missing_or_takes_no_such_event_costs_no_dead_letter() 
 }
 
 #[test]
-fn a_kill_after_a_file_was_written_leaves_it_told_at_least_once() {
+fn after_a_kill_each_written_file_has_its_event_at_least_once() {
     let _rows = crate::spec::shows(&["S000-115", "S002-051", "S003-092"]);
     let (mut server, sink) = (Server::start(&[NOTICES]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");

@@ -1,4 +1,4 @@
-//! Subscriptions made, changed and deleted while events pass.
+//! Subscriptions that are created, changed and deleted under load.
 
 use std::{collections::HashSet, thread, time::Duration};
 

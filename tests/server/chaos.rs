@@ -1,4 +1,4 @@
-//! Parts killed on purpose under load: each comes back by itself, nothing is lost, nobody else notices.
+//! Parts killed on purpose under load: each restarts by itself, nothing is lost, no other part is affected.
 
 use std::{thread, time::Duration};
 
@@ -53,7 +53,7 @@ impl Scene {
         if actor != "topic" {
             body["subscription"] = "victim".into();
         }
-        // It may just be between two lives.
+        // It may be between two incarnations.
         wait_for("somebody to kill", LONG, || self.server.admin("POST", "/chaos/kill", &body).status == 200);
     }
 
@@ -130,7 +130,7 @@ fn a_killed_topic_actor_comes_back_with_its_subscriptions_and_repeats_nothing() 
 }
 
 #[test]
-fn a_killed_delivery_task_is_tried_again_and_disturbs_nobody() {
+fn a_killed_delivery_task_is_tried_again_and_disturbs_no_other() {
     let scene = Scene::start();
     let kills = many(10, 500);
     for kill in 0..kills {

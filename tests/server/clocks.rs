@@ -1,4 +1,4 @@
-//! A clock of the machine that was wrong, before this start or during it.
+//! A wrong system clock, before the start or during the run.
 
 use std::{fs, process::Command, time::Duration};
 
@@ -53,7 +53,7 @@ fn publish_at(server: &Server, at: Timestamp, id: &str) {
 }
 
 #[test]
-fn after_a_start_with_a_clock_long_ago_nothing_expires_before_somebody_confirms() {
+fn after_a_start_with_a_clock_long_ago_nothing_expires_before_an_operator_confirms() {
     let (mut server, sink) = (Server::start(&[("DELIVERY__RESPONSE_TIMEOUT", "3s")]), Sink::start());
     server.topic("orders", "EventGridSchema");
     for hook in ["hook", "held"] {

@@ -52,7 +52,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Three nodes on so many servers of NATS, with these settings besides. The first one owns the store.
+    /// Three nodes on this number of NATS servers, with these settings besides. The first one owns the store.
     pub(crate) fn start(nats_servers: usize, settings: &[(&str, &str)]) -> Self {
         let mut cluster = Self::prepare(nats_servers, settings);
         cluster.join_all();
@@ -341,7 +341,7 @@ fn a_lost_stream_and_a_folder_of_another_kind_are_refused() {
     cluster.nodes[0].topic("orders", "EventGridSchema");
     cluster.join(1);
     cluster.nats.0[0].delete(STREAM);
-    // A standby notices by reading, and an owner by writing.
+    // A standby detects it by reading, an owner by writing.
     assert_eq!(cluster.nodes[1].wait(START), Some(1));
     assert!(cluster.nodes[1].logs().contains("the changelog does not exist, but"), "{}", cluster.nodes[1].logs());
     let answer = cluster.nodes[0].admin("PUT", &format!("{SCOPE}/more"), &serde_json::json!({"properties": {}}));

@@ -135,7 +135,7 @@ fn a_record_with_a_field_of_a_newer_version_is_refused_by_name() {
 }
 
 #[test]
-fn a_folder_that_was_copied_is_told_of_once() {
+fn a_copied_folder_is_reported_once() {
     let mut server = Server::start(&[]);
     server.topic("orders", "EventGridSchema");
     server.terminate();
@@ -157,7 +157,7 @@ fn a_folder_that_was_copied_is_told_of_once() {
 }
 
 #[test]
-fn a_copy_is_told_of_although_it_has_the_inode_numbers_of_the_original() {
+fn a_copy_is_reported_although_it_has_the_inode_numbers_of_the_original() {
     let mut server = Server::start(&[]);
     server.terminate();
     let place = server.data_dir().join("place");

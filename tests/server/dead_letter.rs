@@ -1,4 +1,4 @@
-//! What is given up is put aside in files, once and whole, whenever the server is killed.
+//! Given-up events are written to dead-letter files once and whole, whenever the server is killed.
 
 use std::{
     fs,

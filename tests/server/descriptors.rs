@@ -11,7 +11,7 @@ use crate::support::{
     sink::{Behavior, Sink},
 };
 
-/// What a system allows that nobody has set up.
+/// The default limit of a system.
 const FILES: usize = 1024;
 
 /// With 16 requests each they want all of [`FILES`] and half as many again.

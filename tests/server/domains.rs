@@ -118,7 +118,7 @@ fn events_arrive_where_their_topic_is_asked_for_across_a_kill() {
 }
 
 #[test]
-fn a_domain_that_is_deleted_forgets_what_it_owes_and_begins_anew() {
+fn a_deleted_domain_drops_its_pending_deliveries_and_begins_anew() {
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = make(&server, &json!({}));
     subscribe_all(&server, &sink);

@@ -1,4 +1,4 @@
-//! Deliveries through an egress proxy of the test that makes the connections it is asked for, or does not.
+//! Deliveries through an egress proxy of the test, which makes the requested connections or fails.
 
 use std::{
     io::{Read, Write},
@@ -126,10 +126,10 @@ fn a_proxy_of_the_server_gets_checked_addresses_for_http_and_https() {
     settings.push(("DELIVERY__RESOURCES__CLUSTER__URL", "kafka://127.0.0.1:9092".to_owned()));
     let server = start(&settings);
     let logs = server.logs();
-    let told: Vec<&str> = logs.lines().filter(|line| line.contains("connected without the proxy")).collect();
+    let warned: Vec<&str> = logs.lines().filter(|line| line.contains("connected without the proxy")).collect();
     assert!(
-        matches!(told[..], [line] if line.contains("cluster") && line.contains("kafka://127.0.0.1:9092")),
-        "{told:?}"
+        matches!(warned[..], [line] if line.contains("cluster") && line.contains("kafka://127.0.0.1:9092")),
+        "{warned:?}"
     );
     let script = || vec![answer(200, "webhook-allowed-origin: *\r\n", "")];
     let plain = Endpoint::start(script());
@@ -167,7 +167,7 @@ fn a_proxy_of_the_server_gets_checked_addresses_for_http_and_https() {
 }
 
 #[test]
-fn a_proxy_that_refuses_or_hangs_fails_the_attempt_and_is_told_without_its_credentials() {
+fn a_proxy_that_refuses_or_hangs_fails_the_attempt_and_is_named_without_its_credentials() {
     let (proxy, folder) = (Proxy::start(), TempDir::new().expect("a folder"));
     let file = password(&folder);
     let mut settings = settings(&proxy, &file);

@@ -1,4 +1,4 @@
-//! An endpoint that refused connections has fresh events within seconds of its return, whatever waits for it.
+//! An endpoint that refused connections receives fresh events within seconds of its return, whatever backlog it has.
 
 use std::{thread, time::Duration};
 

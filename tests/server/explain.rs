@@ -1,4 +1,4 @@
-//! An operator asks where an event is, and why.
+//! `gridhook explain` on the real server.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -88,7 +88,7 @@ fn an_event_is_found_by_its_id_and_by_its_sequence_wherever_it_is() {
 }
 
 #[test]
-fn of_what_clients_pull_it_is_told_who_has_it_until_when_or_that_nobody_waits() {
+fn a_pulled_event_is_shown_with_its_client_and_lock_or_without_a_client() {
     let (server, shown) = start(&[("LIMITS__IDLE_TIMEOUT", "1m")], &[("pull", 300, 10)]);
     let topic = format!("{RG}/plant/topics/heat");
     let response = |id: &str| {

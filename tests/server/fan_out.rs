@@ -1,4 +1,4 @@
-//! A hundred thousand mixed events, two subscriptions with different filters in front of each schema.
+//! A hundred thousand mixed events of each schema, to two subscriptions with different filters.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ const TYPES: [&str; 3] = ["Orders.Order.Placed", "Microsoft.Storage.BlobCreated"
 
 const PREFIX: &str = "/blobs/";
 
-/// A request has about so many bytes.
+/// About the number of bytes of a request.
 const REQUEST_BYTES: usize = 700_000;
 
 /// What each path is to receive: the id of an event, and the hash of its `data`.

@@ -1,4 +1,4 @@
-//! Each fault of chaos on the real server: it happened, nothing was lost, and the policy did what it says.
+//! Each fault of chaos on the real server: it happens, nothing is lost, and the policy holds.
 
 use std::{thread, time::Duration};
 
@@ -93,8 +93,8 @@ fn two_thousand_events_a_second_survive_a_random_death_every_twenty_milliseconds
     let took = scene.sink.now().since(started);
     let acknowledged = load.stop();
     assert_eq!(scene.settle(&acknowledged), 0, "a killed actor repeats nothing");
-    let lives = scene.server.command("GET", "/supervision?topic=orders", &Value::Null).json();
-    let millis = |name: &str| lives["recovery"][name].as_f64().expect("a time");
+    let report = scene.server.command("GET", "/supervision?topic=orders", &Value::Null).json();
+    let millis = |name: &str| report["recovery"][name].as_f64().expect("a time");
     let killed = scene.acts("subscriptionsKilled") + scene.acts("topicsKilled");
     println!(
         "{} events in {took:?}, {killed} killed, restarts p50 {} ms, p99 {} ms, longest {} ms",
@@ -106,8 +106,8 @@ fn two_thousand_events_a_second_survive_a_random_death_every_twenty_milliseconds
     assert!(killed as usize > kills / 2, "{killed} were killed");
     // What else the machine does is in it: a few milliseconds where that is little. A restart that waits for a timer is more,
     // and half of them wait for nothing on any machine.
-    assert!(millis("p50") < 500.0 && millis("p99") < 5_000.0, "{lives}");
-    assert_eq!(lives["ends"]["panicked"], 0, "all of them were asked for: {lives}");
+    assert!(millis("p50") < 500.0 && millis("p99") < 5_000.0, "{report}");
+    assert_eq!(report["ends"]["panicked"], 0, "all of them were asked for: {report}");
     scene.end();
 }
 
@@ -137,7 +137,7 @@ fn while_writes_stall_publishers_wait_and_then_everything_goes_on() {
 }
 
 #[test]
-fn when_writes_fail_publishers_are_told_503_and_it_heals_by_itself() {
+fn when_writes_fail_publishers_get_503_and_the_server_recovers() {
     let scene = Scene::start(&[]);
     let load = scene.load(2, 5);
     let on = scene.chaos("writes", &json!({"fail": 4, "duration": "30s"}));
@@ -171,7 +171,7 @@ fn when_writes_fail_publishers_are_told_503_and_it_heals_by_itself() {
 }
 
 #[test]
-fn an_actor_that_stalls_holds_up_nobody_else_and_goes_on_when_it_is_ended() {
+fn an_actor_that_stalls_delays_no_other_and_goes_on_when_the_fault_ends() {
     let scene = Scene::start(&[]);
     let load = scene.load(2, 5);
     scene.chaos(
@@ -284,10 +284,10 @@ fn a_quarantined_event_ends_no_actor_when_it_is_read_again_from_the_log() {
     wait_for("the event to be given up", LONG, || scene.counter("victim", "dropped") == 1);
     // With its actor the topic loses its newest events from memory: what the cursor has not passed is read from the log.
     for _ in 0..5 {
-        let lives = || scene.server.topic_status("orders")["actor"]["recovery"]["count"].as_u64();
-        let before = lives();
+        let recoveries = || scene.server.topic_status("orders")["actor"]["recovery"]["count"].as_u64();
+        let before = recoveries();
         scene.chaos("kill", &json!({"actor": "topic", "topic": "orders", "by": "stop"}));
-        wait_for("the topic to be at work again", LONG, || lives() > before);
+        wait_for("the topic to be at work again", LONG, || recoveries() > before);
     }
     gate.open();
     wait_until_settled(&scene.server, "orders", "victim");
@@ -307,21 +307,21 @@ fn panics_and_quarantined_events_are_reported_by_name() {
     wait_for("the event to be given up", LONG, || scene.counter("victim", "dropped") == 1);
     scene.chaos("kill", &json!({"actor": "deadLetter", "by": "panic"}));
     scene.chaos("kill", &json!({"actor": "topic", "topic": "orders", "by": "stop"}));
-    let lives = || scene.server.command("GET", "/supervision", &Value::Null).json();
+    let report = || scene.server.command("GET", "/supervision", &Value::Null).json();
     wait_for("all to be at work again", LONG, || {
-        let lives = lives();
+        let report = report();
         // Of its three deaths in a row the subscription recovered once.
-        lives["ends"]["killed"] == 2 && lives["recovery"]["count"].as_u64() >= Some(3)
+        report["ends"]["killed"] == 2 && report["recovery"]["count"].as_u64() >= Some(3)
     });
-    let lives = lives();
-    assert_eq!((lives["ends"]["panicked"].as_u64(), lives["quarantined"].as_u64()), (Some(3), Some(1)), "{lives}");
-    let first = &lives["mostRestarted"][0];
+    let report = report();
+    assert_eq!((report["ends"]["panicked"].as_u64(), report["quarantined"].as_u64()), (Some(3), Some(1)), "{report}");
+    let first = &report["mostRestarted"][0];
     assert_eq!(
         (first["kind"].as_str(), first["subscription"].as_str()),
         (Some("subscription"), Some("victim")),
-        "{lives}"
+        "{report}"
     );
-    assert_eq!(first["quarantined"]["newest"][0]["id"], "poison", "{lives}");
+    assert_eq!(first["quarantined"]["newest"][0]["id"], "poison", "{report}");
     let victim = scene.server.status("orders", "victim");
     assert_eq!(victim["actor"]["quarantined"]["count"], 1, "{victim}");
     let topic = scene.server.topic_status("orders");

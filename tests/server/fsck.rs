@@ -86,7 +86,7 @@ fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_a
 }
 
 #[test]
-fn a_folder_without_a_store_is_told_and_not_made_one() {
+fn a_folder_without_a_store_is_reported_and_not_made_one() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for data_dir in [folder.path().to_owned(), folder.path().join("mistyped")] {
         let (status, reported) = server::fsck(&data_dir);

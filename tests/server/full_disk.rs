@@ -79,7 +79,7 @@ impl Scene {
             reported.contains(r#""journal":"full""#) && reported.contains("the disk of the data folder is full"),
             "{reported}"
         );
-        assert_eq!(self.server.client().ask("GET", "/healthz", &[], b"").expect("it lives").status, 200);
+        assert_eq!(self.server.client().ask("GET", "/healthz", &[], b"").expect("the server answers").status, 200);
     }
 
     /// An operator's change is refused in clear words, and nothing of it is there.
@@ -180,7 +180,7 @@ fn a_server_that_is_killed_on_a_full_disk_starts_there_or_says_why_not_and_heals
 }
 
 #[test]
-fn a_disk_that_may_only_be_read_is_told_at_the_start_and_loses_nothing() {
+fn a_read_only_disk_is_reported_at_the_start_and_loses_nothing() {
     let Some(mut scene) = Scene::start() else { return };
     scene.sink.set("/hook", Behavior::Answer(503));
     for _ in 0..5 {

@@ -1,4 +1,4 @@
-//! A topic whose backlog is at its bound: it waits for its laggard, and nobody else does.
+//! A topic with a full backlog: it waits for its slowest subscription, and no other topic does.
 
 use super::{LONG, wait_until_settled};
 use crate::support::{

@@ -1,4 +1,4 @@
-//! What is no event is refused with the documented error, nothing of it is stored, and the server goes on.
+//! Invalid events are refused with the documented error and not stored, and the server goes on.
 
 use std::{
     io::{Read, Write},
@@ -113,7 +113,7 @@ fn garbage_is_refused_with_the_documented_error_and_nothing_of_it_is_stored() {
 }
 
 #[test]
-fn bytes_that_are_no_http_disturb_nobody() {
+fn bytes_that_are_no_http_disturb_no_other_client() {
     let server = Server::start(&[]);
     let key = server.topic("orders", "EventGridSchema");
     let noise: Vec<u8> = (0..100_000u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();

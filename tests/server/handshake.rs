@@ -1,4 +1,4 @@
-//! An endpoint agrees before it is called, at the whole server: at once, by hand, not at all, and across a kill.
+//! Endpoint validation at the whole server: at once, by hand, failed, and across a kill.
 
 use std::{
     collections::BTreeSet,
@@ -109,7 +109,7 @@ fn an_allowed_rate_is_obeyed() {
 }
 
 #[test]
-fn an_endpoint_that_says_no_is_told_with_what_happened_and_nothing_is_made() {
+fn an_endpoint_that_fails_validation_is_reported_with_the_reason_and_nothing_is_created() {
     let (server, sink) = (
         Server::start(&[("DELIVERY__VALIDATE_TIMEOUT", "300ms"), ("DELIVERY__VALIDATE_PAUSE", "50ms")]),
         Sink::start(),
@@ -209,7 +209,7 @@ fn a_subscription_is_found_all_the_time_while_its_endpoint_is_confirmed() {
 }
 
 #[test]
-fn a_validation_that_nobody_gives_in_time_has_failed_and_what_is_in_force_goes_on() {
+fn a_validation_that_is_not_given_in_time_fails_and_the_version_in_force_goes_on() {
     let (server, sink) = (Server::start(&[("DELIVERY__VALIDATE_WINDOW", "400ms")]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     sink.greet("/new", HandshakeReply::Defer);
@@ -267,7 +267,7 @@ fn a_change_of_endpoint_is_in_force_when_the_new_one_agrees_and_not_before() {
 }
 
 #[test]
-fn a_deletion_is_told_to_the_endpoint_and_waits_for_nobody() {
+fn the_endpoint_receives_an_event_for_a_deletion_which_does_not_wait_for_it() {
     let (server, sink) = (Server::start(&[]), Sink::start());
     for (path, schema) in [("/grid", "EventGridSchema"), ("/cloud", CLOUD_EVENTS)] {
         server.topic("orders", "EventGridSchema");
@@ -289,7 +289,7 @@ fn a_deletion_is_told_to_the_endpoint_and_waits_for_nobody() {
 }
 
 #[test]
-fn where_nobody_is_asked_an_endpoint_that_hangs_delays_neither_its_making_nor_its_end() {
+fn without_validation_an_endpoint_that_hangs_delays_neither_creation_nor_deletion() {
     let server = Server::start(&[("DELIVERY__VALIDATE", "false")]);
     server.topic("orders", "EventGridSchema");
     let endpoint = Endpoint::start(vec![vec![Step::Hang]]);

@@ -112,7 +112,7 @@ fn requests_have_a_token_that_is_kept_and_fetched_anew_once_after_a_401() {
 }
 
 #[test]
-fn an_expired_token_is_replaced_and_a_refusal_of_the_issuer_is_told_without_the_secret() {
+fn an_expired_token_is_replaced_and_a_refusal_of_the_issuer_is_reported_without_the_secret() {
     let folder = TempDir::new().expect("a folder");
     let refusal = json!({"error": "invalid_client", "error_description": format!("wrong: {SECRET}")}).to_string();
     let (expired, refused) = (|id| issued(id, &json!(0)), answer(401, "", &refusal));

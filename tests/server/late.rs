@@ -1,4 +1,4 @@
-//! An endpoint that answers after the response timeout: what it took is not sent again.
+//! An endpoint that answers after the response timeout: events that it accepted are not sent again.
 
 use std::{thread, time::Duration};
 
@@ -96,7 +96,7 @@ fn the_response_timeout_of_a_subscription_replaces_that_of_the_server() {
 }
 
 #[test]
-fn a_killed_actor_leaves_its_lingering_requests_to_the_next_life() {
+fn a_killed_actor_leaves_its_lingering_requests_to_the_next_incarnation() {
     let (mut server, sink) = (Server::start(&[WAIT, LATE, PATIENT, ("CHAOS__ENABLED", "true")]), Sink::start());
     let key = patient_topic(&server);
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
@@ -127,7 +127,7 @@ fn late_responses_are_bounded_take_no_request_slot_and_delay_no_stop() {
     let (mut server, sink) = (Server::start(&[WAIT, LATE, PATIENT]), Sink::start());
     let key = patient_topic(&server);
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
-    // So many are taken that those who hang are no half of them: that would suspend the endpoint.
+    // More are accepted than time out, because the endpoint would be suspended otherwise.
     server.publish("orders", &key, &load::body(&ids(100), "/a"));
     wait_for("all to be taken", LONG, || server.counter("orders", "hook", "delivered") == 100);
     sink.set("/hook", Behavior::Hang);

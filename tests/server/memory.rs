@@ -132,7 +132,7 @@ fn in_a_small_control_group_large_events_for_a_dead_endpoint_do_not_end_the_serv
             "dataVersion": "1", "data": {"text": "x".repeat(1_000_000)},
         }]);
         let answer = client.ask("POST", &path, &[("aeg-sas-key", &key)], body.to_string().as_bytes());
-        let answer = answer.expect("the server lives");
+        let answer = answer.expect("the server answers");
         assert!([200, 503].contains(&answer.status), "{}", answer.text());
         taken += usize::from(answer.status == 200);
         taken == EVENTS

@@ -1,4 +1,4 @@
-//! What an operator types, against the real server: topics, event subscriptions, why an event waits.
+//! The commands of an operator against the real server: topics, event subscriptions, why an event waits.
 
 use expect_test::expect;
 use serde_json::Value;
@@ -121,7 +121,7 @@ fn subscriptions_are_made_changed_held_and_shown_and_their_filters_tried() {
 }
 
 #[test]
-fn a_suspended_endpoint_is_told_with_its_probe_and_probed() {
+fn a_suspended_endpoint_is_shown_with_its_probe_and_probed() {
     let server = Server::start(&[("DELIVERY__SUSPEND_AFTER_FAILURES", "1"), ("POLICY__EDITION", "current")]);
     let sink = Sink::start();
     done(&server, &["topics", "create", "orders", "--edition", "current"]);
@@ -137,7 +137,7 @@ fn a_suspended_endpoint_is_told_with_its_probe_and_probed() {
 }
 
 #[test]
-fn a_name_that_is_not_there_is_told_with_those_that_are_like_it() {
+fn an_unknown_name_is_reported_with_similar_ones() {
     let server = Server::start(&[]);
     let sink = Sink::start();
     done(&server, &["topics", "create", "orders"]);
@@ -161,7 +161,7 @@ fn a_name_that_is_not_there_is_told_with_those_that_are_like_it() {
 }
 
 #[test]
-fn a_server_that_is_not_there_and_a_token_that_is_wrong_are_told_with_what_to_do() {
+fn errors_of_an_absent_server_and_a_wrong_token_say_what_to_do() {
     let server = Server::start(&[]);
     let folder = tempfile::tempdir().expect("a folder");
     let token = folder.path().join("token");

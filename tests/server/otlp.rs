@@ -148,11 +148,11 @@ fn an_attempt_after_a_kill_is_in_the_trace_of_the_request_that_published() {
         "eventTime": "2026-11-20T12:00:00Z", "data": {}}]);
     let parent = format!("00-{TRACE}-{PUBLISHER}-01");
     publish(&server, &key, &[("traceparent", &parent), ("tracestate", STATE)], event.to_string().as_bytes());
-    let is_told = |name: &str| {
+    let is_exported = |name: &str| {
         let requests = collector.requests();
         requests.iter().any(|request| String::from_utf8_lossy(&request.body).contains(name))
     };
-    wait_for("the collector to hear of the publishing", LONG, || is_told("publish orders"));
+    wait_for("the span of the publish", LONG, || is_exported("publish orders"));
     server.kill_9();
     server.restart();
     server.operate("orders", "hook", "resume");

@@ -1,4 +1,4 @@
-//! Portal links on the real binary: what a token of one does, and everything that it does not. What lists show to scoped tokens.
+//! Portal links on the real binary: what such a token may do, and what not; and lists for scoped tokens.
 
 use std::{collections::BTreeSet, io::BufRead};
 

@@ -47,7 +47,7 @@ const SMALL: [(&str, &str); 2] = [("JOURNAL__WRITE_BUFFER_BYTES", "1 MiB"), ("JO
 enum Found {
     /// The store was not opened.
     Refused(String),
-    /// So many of the acknowledged events are missing.
+    /// The number of acknowledged events that are missing.
     Missing(usize),
 }
 
@@ -162,5 +162,5 @@ fn on_a_disk_that_lies_about_syncs_the_same_cuts_find_losses() {
             Found::Refused(why) => println!("  {why}"),
         }
     }
-    assert!(lost + refused > 0, "the test would not notice a loss");
+    assert!(lost + refused > 0, "the test would not detect a loss");
 }

@@ -1,4 +1,4 @@
-//! Two operators change one resource: one of them is told.
+//! Two operators change one resource: one of them is refused.
 
 use std::thread;
 
@@ -33,7 +33,7 @@ fn tag(server: &Server, path: &str) -> String {
 }
 
 #[test]
-fn of_concurrent_changes_of_one_state_one_is_made_and_the_tag_survives_a_kill() {
+fn one_of_concurrent_changes_of_one_state_is_made_and_the_tag_survives_a_kill() {
     // The endpoint of a topic has the address of the server, which is part of its state.
     let mut server = Server::start(&[("SERVER__PUBLIC_URL", "http://events.example.com")]);
     server.topic("orders", "CloudEventSchemaV1_0");
@@ -109,15 +109,15 @@ fn a_resource_that_changed_after_the_plan_is_not_pruned() {
     let apply = || {
         operator(&server, &["apply", "-f", file, "--prune", "--yes", "--subscription-id", "s", "--resource-group", "r"])
     };
-    let told = thread::scope(|scope| {
+    let refusal = thread::scope(|scope| {
         let pruning = scope.spawn(apply);
         wait_for("the handshake", LONG, || !new.requests().is_empty());
         server.command("PATCH", &subscription("retired", "hook"), &json!({"labels": ["still needed"]}));
         gate.open();
         pruning.join().expect("it ends")
     });
-    let told = told.expect_err("the event subscription was changed meanwhile");
-    assert!(told.contains("hook") && told.contains("412") && told.contains("1 of 3 changes"), "{told}");
+    let refusal = refusal.expect_err("the event subscription was changed meanwhile");
+    assert!(refusal.contains("hook") && refusal.contains("412") && refusal.contains("1 of 3 changes"), "{refusal}");
     assert_eq!(server.get_subscription("retired", "hook").json()["properties"]["labels"], json!(["still needed"]));
     let pruned = apply().expect("a second time");
     assert!(pruned.ends_with("delete 2"), "{pruned}");
@@ -125,7 +125,7 @@ fn a_resource_that_changed_after_the_plan_is_not_pruned() {
 }
 
 #[test]
-fn of_two_applies_at_the_same_time_one_is_told() {
+fn one_of_two_simultaneous_applies_is_refused() {
     let server = Server::start(&[]);
     let gate = Gate::default();
     let (old, new) = (Endpoint::start(vec![answer(200, PERMISSION, "")]), gated(&gate));
@@ -146,16 +146,16 @@ fn of_two_applies_at_the_same_time_one_is_told() {
     let apply = |path: &str| operator(&server, &["apply", "-f", path, "--yes"]);
     apply(&file("first.toml", &old, "first")).expect("applied");
     let [slow, quick] = [file("slow.toml", &new, "slow"), file("quick.toml", &old, "quick")];
-    let told = thread::scope(|scope| {
+    let refusal = thread::scope(|scope| {
         let slow = scope.spawn(|| apply(&slow));
         wait_for("the handshake", LONG, || !new.requests().is_empty());
         apply(&quick).expect("the other apply");
         gate.open();
         slow.join().expect("it ends")
     });
-    let told = told.expect_err("bbb was changed meanwhile");
-    assert!(told.contains("subscription bbb of orders") && told.contains("412"), "{told}");
-    assert!(told.contains("1 of 2 changes were applied before"), "{told}");
+    let refusal = refusal.expect_err("bbb was changed meanwhile");
+    assert!(refusal.contains("subscription bbb of orders") && refusal.contains("412"), "{refusal}");
+    assert!(refusal.contains("1 of 2 changes were applied before"), "{refusal}");
     let labels =
         |name| operator(&server, &["subscriptions", "show", "orders", name, "--output", "json"]).expect("shown");
     assert!(labels("bbb").contains("quick"), "{}", labels("bbb"));

@@ -1,4 +1,4 @@
-//! What the README promises of files at rest.
+//! The README's guarantees about files at rest.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use crate::support::{
     sink::{Behavior, Sink},
 };
 
-/// Runs a command that may give everybody every right.
+/// Runs a command with umask 0.
 const CARELESS: [&str; 4] = ["sh", "-c", "umask 0; exec \"$@\"", "sh"];
 
 /// The files below a folder, and what of all below it is open to others.

@@ -1,4 +1,4 @@
-//! Publishers who come with an access token, and events that are delivered in another schema.
+//! Publishers with access tokens, and delivery in another schema.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use gridhook::clock::Clock;
@@ -91,7 +91,7 @@ fn a_custom_event_of_a_token_s_holder_arrives_in_every_schema() {
 }
 
 #[test]
-fn a_path_that_nobody_serves_is_answered_in_azure_s_words() {
+fn an_unknown_path_has_azures_error() {
     let server = Server::start(&[]);
     let answer = Client::new(server.at()).ask("GET", "/nowhere/At/all?key=secret", &[], b"").expect("an answer");
     assert_eq!(answer.codes(), (404, "NotFound".to_owned(), "ResourceNotFound".to_owned()));

@@ -1,5 +1,5 @@
-//! Clients that pull from the real binary: what they receive, what they may say of it, kills while they hold it, many of them
-//! at once, and thousands that wait.
+//! Clients that pull from the real binary: their operations, kills while they hold locks, many clients at once, and
+//! thousands that wait.
 
 mod gone;
 mod ordered;
@@ -51,7 +51,7 @@ pub(crate) fn start(settings: &[(&str, &str)], queues: &[(&str, u32, u32)]) -> (
     (server, format!("SharedAccessKey {}", keys["key1"].as_str().expect("a key")))
 }
 
-/// Puts a subscription into the store of a server that is down, with a lock in seconds and a life of events in minutes that
+/// Puts a subscription into the store of a server that is down, with a lock in seconds and a time to live in minutes that
 /// are shorter than the control plane allows.
 fn put(server: &Server, name: &str, (lock, attempts, minutes): (u32, u32, u32), dead_letter: &Value) {
     let record: SubscriptionRecord = serde_json::from_value(json!({
@@ -160,7 +160,7 @@ pub(crate) fn succeeded(settled: &Value) -> usize {
 }
 
 #[test]
-fn events_are_received_and_each_word_about_them_does_what_it_says() {
+fn events_are_received_and_each_operation_on_them_has_its_effect() {
     // One connection for all of it, however slow the machine is.
     let (server, shown) = start(&[("LIMITS__IDLE_TIMEOUT", "1m")], &[("work", 60, 10), ("once", 60, 1)]);
     let mut one = Consumer::new(&server, &shown, "work");
@@ -262,7 +262,7 @@ fn locked_events_stay_locked_across_a_kill_and_others_come_back() {
     server.kill_9();
     server.assert_sound();
     server.restart();
-    // The tokens are good in the next life, and what they hold is with nobody else.
+    // The tokens are valid after the restart, and no other client has what they hold.
     let mut long = Consumer::new(&server, &shown, "long");
     let rest = long.receive(100);
     assert_eq!((held.len(), rest.len()), (10, 10));

@@ -1,4 +1,4 @@
-//! An endpoint that dies and comes back has its old rate again in seconds, and nobody beside it notices.
+//! An endpoint that fails and returns has its old rate again in seconds, and its neighbour is not affected.
 
 use std::{thread, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Dead letters are sent again: to their subscription alone, once, marked, counted, and whenever the server is killed.
+//! Redriven dead letters are sent to their subscription alone, once, marked and counted, whenever the server is killed.
 
 use std::{collections::BTreeSet, fs, path::PathBuf, time::Duration};
 

@@ -1,4 +1,4 @@
-//! SIGHUP: what can be changed is changed while the server runs, and the log says what was done. Other signals do no harm.
+//! SIGHUP: reloadable settings change while the server runs, and the log reports them. Other signals do no harm.
 
 use std::{collections::BTreeMap, fs, io::Read as _};
 

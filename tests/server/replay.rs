@@ -1,4 +1,4 @@
-//! What is stored is sent once more, beside what is published: exactly, through kills, and as its operator says.
+//! Replays beside live traffic: complete, through kills, and as the operator commands.
 
 use std::{process::Command, thread, time::Duration};
 

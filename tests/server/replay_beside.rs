@@ -1,4 +1,4 @@
-//! A replay beside live traffic: how long the others' events take with it, and without.
+//! The latency of live events with a replay and without.
 
 use std::{thread, time::Duration};
 

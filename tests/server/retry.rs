@@ -1,4 +1,4 @@
-//! A failing endpoint is asked again at the edition's times.
+//! A failing endpoint is called again at the times of the edition.
 
 use std::{collections::VecDeque, time::Duration};
 

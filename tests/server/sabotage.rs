@@ -1,5 +1,5 @@
-//! The negative controls of the tests that kill a server: between two of its lives somebody changes what is on its disk, as a
-//! bug would have left it, and the checks of those tests must notice. Each check is the one that they use.
+//! The negative controls of the tests that kill a server: between two of its processes the test changes what is on its disk, as a
+//! bug would have left it, and the checks of those tests must detect. Each check is the one that they use.
 
 use std::{
     ops::ControlFlow,
@@ -29,7 +29,7 @@ use crate::{
     },
 };
 
-/// What a life left behind that had a bug, each of which would be one line of code.
+/// What a process with a bug left behind. Each bug would be one line of code.
 struct Bug {
     name: &'static str,
     left: Left,
@@ -194,7 +194,7 @@ impl Scene {
         Self { folder, sink, acknowledged, taken }
     }
 
-    /// The checks of the tests that kill, one after another, on what a life with this bug left.
+    /// The checks of the tests that kill, one after another, on what a process with this bug left.
     fn check(&self, bug: Option<&Bug>) -> Result<(), String> {
         let folder = tempfile::tempdir().expect("a folder");
         let data_dir = folder.path().join("data");
@@ -228,9 +228,9 @@ impl Scene {
 }
 
 #[test]
-fn the_checks_of_the_kill_tests_notice_every_bug_that_a_life_could_leave_behind() {
+fn the_checks_of_the_kill_tests_detect_every_seeded_bug_of_an_incarnation() {
     let scene = Scene::start();
-    assert_eq!(scene.check(None), Ok(()), "without a bug there is nothing to notice");
+    assert_eq!(scene.check(None), Ok(()), "without a bug there is nothing to detect");
     let mut missed = Vec::new();
     for bug in &BUGS {
         match scene.check(Some(bug)) {
@@ -250,10 +250,10 @@ fn first_line(panic: &(dyn std::any::Any + Send)) -> String {
     wrong.unwrap_or(first).chars().take(140).collect()
 }
 
-/// A killed actor's next life is handed the flights and repeats nothing. A killed process has none to hand over: so the
+/// The next incarnation of a killed actor has its requests in flight and repeats nothing. A killed process hands over none: so the
 /// check of the tests that kill actors is held against that.
 #[test]
-fn the_check_of_the_chaos_tests_notices_a_life_that_was_not_handed_its_flights() {
+fn the_check_of_the_chaos_tests_detects_an_incarnation_without_its_requests_in_flight() {
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "victim", &SubscriptionSpec::of(&sink.url("/victim")).batch(5));
@@ -270,6 +270,6 @@ fn the_check_of_the_chaos_tests_notices_a_life_that_was_not_handed_its_flights()
     let acknowledged = load.stop();
     wait_until_settled(&server, "orders", "victim");
     let repeated = assert_arrived(&sink, "/victim", &acknowledged).len();
-    println!("caught: {repeated} events were repeated by three lives without flights");
-    assert!(repeated > 0, "the check would not notice");
+    println!("caught: {repeated} events were repeated by three incarnations without requests in flight");
+    assert!(repeated > 0, "the check would detect nothing");
 }

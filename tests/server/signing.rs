@@ -53,7 +53,7 @@ fn every_attempt_is_signed_under_the_same_id_and_a_secret_is_changed_without_a_g
 }
 
 #[test]
-fn secrets_are_taken_and_never_told() {
+fn secrets_are_accepted_and_never_shown() {
     let server = Server::start(&[("DELIVERY__VALIDATE", "false"), ("LOG__FILTER", "debug")]);
     server.topic("orders", "EventGridSchema");
     let spec =

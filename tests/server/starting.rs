@@ -1,4 +1,4 @@
-//! While the server starts it says so, and how far it is; and where it may run.
+//! The progress of a start, and the requirements on the machine.
 
 use std::{
     fs,

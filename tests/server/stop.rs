@@ -11,7 +11,7 @@ use crate::support::{
     sink::{Behavior, Sink},
 };
 
-/// A client that waits for events asks for so many seconds of it: longer than a stop may take.
+/// Seconds for which a client waits for events: longer than a stop may take.
 const POLL: &str =
     "/namespaces/plant/topics/heat/eventsubscriptions/queue:receive?api-version=2024-06-01&maxEvents=1&maxWaitTime=110";
 
@@ -46,7 +46,7 @@ fn a_server_that_is_asked_to_stop_under_load_finishes_what_is_in_flight_and_lose
 }
 
 #[test]
-fn a_stop_waits_no_longer_than_it_was_told_for_an_endpoint_that_hangs() {
+fn a_stop_waits_for_an_endpoint_that_hangs_up_to_its_timeout() {
     let (mut server, sink) = (Server::start(&[("SERVER__SHUTDOWN_TIMEOUT", "3s")]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));

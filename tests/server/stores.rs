@@ -1,5 +1,5 @@
-//! Dead letters in the stores of clouds: where the files are, what is in them, and that an outage of the store, and a kill
-//! during it, costs nothing but time. Azure Blob Storage is Azurite's, S3 is moto's; Google's is a scripted endpoint.
+//! Dead letters in object stores: the paths and contents of files, and outages and kills, which cost only time. Azure
+//! Blob Storage is Azurite, S3 is moto, Google Cloud Storage is a scripted endpoint.
 
 use serde_json::{Value, json};
 
@@ -229,7 +229,7 @@ fn google_cloud_storage_has_every_dead_letter_after_an_outage_in_the_bucket_that
 }
 
 #[test]
-fn a_place_in_no_store_is_refused_and_no_credential_is_ever_told() {
+fn a_destination_in_no_store_is_refused_and_no_credential_is_shown() {
     let settings = [
         ("DEAD_LETTER__FOLDER", ""),
         ("DEAD_LETTER__STORES__CLOUD__URL", "s3://letters/kept"),

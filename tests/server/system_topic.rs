@@ -47,12 +47,12 @@ fn cloud_spec(endpoint: &Endpoint) -> SubscriptionSpec {
 #[test]
 fn changes_health_and_dead_letters_of_event_subscriptions_are_published_once() {
     let mut server = Server::start(&[TOPIC, INTERVAL, UNASKED, ("DELIVERY__SUSPEND_AFTER_FAILURES", "1")]);
-    let (told, sink) = (Endpoint::start(vec![answer(200, "", "")]), Sink::start());
+    let (subscriber, sink) = (Endpoint::start(vec![answer(200, "", "")]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     server.topic("server", "CloudEventSchemaV1_0");
-    server.subscribe("server", "all", &cloud_spec(&told));
+    server.subscribe("server", "all", &cloud_spec(&subscriber));
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).dead_letters("letters"));
-    let created = wait_for_type(&told, "Microsoft.EventGrid.SubscriptionCreated");
+    let created = wait_for_type(&subscriber, "Microsoft.EventGrid.SubscriptionCreated");
     let path = subscription("orders", "hook");
     let id = path.split('?').next().expect("a path").to_owned();
     assert_eq!((&created["subject"], &created["data"]), (&json!(id), &json!({ "eventSubscriptionId": id })));
@@ -60,23 +60,23 @@ fn changes_health_and_dead_letters_of_event_subscriptions_are_published_once() {
     assert!(created["id"].is_string() && created["time"].is_string() && created["specversion"] == "1.0", "{created}");
 
     server.patch("orders", "hook", &json!({ "labels": ["new"] }));
-    wait_for_type(&told, "Microsoft.EventGrid.SubscriptionUpdated");
+    wait_for_type(&subscriber, "Microsoft.EventGrid.SubscriptionUpdated");
     server.operate("orders", "hook", "hold");
-    let held = wait_for_type(&told, "Gridhook.SubscriptionHeld");
+    let held = wait_for_type(&subscriber, "Gridhook.SubscriptionHeld");
     assert_eq!(held["data"], json!({ "eventSubscriptionId": id, "cause": "operator" }));
     server.operate("orders", "hook", "resume");
-    wait_for_type(&told, "Gridhook.SubscriptionResumed");
+    wait_for_type(&subscriber, "Gridhook.SubscriptionResumed");
 
     sink.set("/hook", Behavior::Answer(400));
     server.publish("orders", &key, &load::body(&["a".to_owned()], "/a"));
-    let dead = wait_for_type(&told, "Gridhook.SubscriptionDeadLettered");
+    let dead = wait_for_type(&subscriber, "Gridhook.SubscriptionDeadLettered");
     assert_eq!(dead["data"], json!({ "eventSubscriptionId": id, "deadLettered": 1, "deadLetteredTotal": 1 }));
-    let blob = wait_for_type(&told, "Microsoft.Storage.BlobCreated");
+    let blob = wait_for_type(&subscriber, "Microsoft.Storage.BlobCreated");
     assert_eq!(blob["data"]["contentType"], "application/json", "{blob}");
 
     sink.set("/hook", Behavior::Answer(503));
     server.publish("orders", &key, &load::body(&["b".to_owned()], "/a"));
-    let suspended = wait_for_type(&told, "Gridhook.SubscriptionSuspended");
+    let suspended = wait_for_type(&subscriber, "Gridhook.SubscriptionSuspended");
     assert_eq!((&suspended["subject"], &suspended["data"]["consecutiveSuspensions"]), (&json!(id), &json!(1)));
     for key in ["cause", "since", "until"] {
         assert!(suspended["data"][key].is_string(), "{suspended}");
@@ -85,21 +85,21 @@ fn changes_health_and_dead_letters_of_event_subscriptions_are_published_once() {
     server.terminate();
     sink.set("/hook", Behavior::Answer(503));
     server.restart();
-    wait_for("the state again", LONG, || of_type(&told, "Gridhook.SubscriptionSuspended").len() == 2);
+    wait_for("the state again", LONG, || of_type(&subscriber, "Gridhook.SubscriptionSuspended").len() == 2);
 
     server.unsubscribe("orders", "hook");
-    let deleted = wait_for_type(&told, "Microsoft.EventGrid.SubscriptionDeleted");
+    let deleted = wait_for_type(&subscriber, "Microsoft.EventGrid.SubscriptionDeleted");
     assert_eq!(deleted["data"], json!({ "eventSubscriptionId": id }));
     // It is recorded behind the change.
     let is_deletion = |event: &Value| event["data"]["method"] == "DELETE";
-    let deletion = || of_type(&told, "Gridhook.OperatorAction").into_iter().find(is_deletion);
+    let deletion = || of_type(&subscriber, "Gridhook.OperatorAction").into_iter().find(is_deletion);
     wait_for("the record of the deletion", LONG, || deletion().is_some());
     let deletion = deletion().expect("it was there");
     assert!(deletion["data"]["path"].as_str().is_some_and(|path| path.ends_with("/hook")), "{deletion}");
     assert!(deletion["data"]["requestId"].is_string() && deletion["data"]["status"].is_number(), "{deletion}");
 
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for event in events(&told) {
+    for event in events(&subscriber) {
         *counts.entry(event["type"].as_str().expect("a type").to_owned()).or_default() += 1;
     }
     counts.remove("Gridhook.OperatorAction");
@@ -122,14 +122,14 @@ fn changes_health_and_dead_letters_of_event_subscriptions_are_published_once() {
 #[test]
 fn event_subscriptions_that_receive_system_events_cause_none() {
     let mut server = Server::start(&[TOPIC, INTERVAL, UNASKED]);
-    let (told, sink) = (Endpoint::start(vec![answer(200, "", "")]), Sink::start());
+    let (subscriber, sink) = (Endpoint::start(vec![answer(200, "", "")]), Sink::start());
     sink.set("/deaf", Behavior::Answer(400));
     server.topic("server", "CloudEventSchemaV1_0");
     server.topic("orders", "EventGridSchema");
     server.subscribe(
         "server",
         "all",
-        &cloud_spec(&told).types(&[
+        &cloud_spec(&subscriber).types(&[
             "Gridhook.SubscriptionHeld",
             "Gridhook.SubscriptionResumed",
             "Gridhook.SubscriptionDeadLettered",
@@ -154,25 +154,25 @@ fn event_subscriptions_that_receive_system_events_cause_none() {
     server.command("PUT", &relayed, &json!({}));
     server.command("PUT", &format!("{relayed}/eventSubscriptions/deaf"), &pushed);
     // Before it receives system events.
-    wait_for_type(&told, "Microsoft.EventGrid.SubscriptionCreated");
+    wait_for_type(&subscriber, "Microsoft.EventGrid.SubscriptionCreated");
     let destination = json!({"endpointType": "NamespaceTopic", "properties": {"resourceId": relayed}});
     let chain = SubscriptionSpec::of("").also(&json!({}), &json!({"destination": destination}));
     server.subscribe("server", "chain", &chain.schema("CloudEventSchemaV1_0"));
 
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     server.operate("orders", "hook", "hold");
-    wait_for_type(&told, "Gridhook.SubscriptionHeld");
+    wait_for_type(&subscriber, "Gridhook.SubscriptionHeld");
     wait_until_settled(&server, "server", "deaf");
     let status = |path: &str| server.command("GET", &format!("{path}/status"), &Value::Null).json();
     for path in [subscription("server", "deaf"), format!("{relayed}/eventSubscriptions/deaf")] {
         wait_for("dead letters of both", LONG, || status(&path)["counters"]["deadLettered"].as_u64() > Some(0));
     }
     server.operate("orders", "hook", "resume");
-    wait_for_type(&told, "Gridhook.SubscriptionResumed");
+    wait_for_type(&subscriber, "Gridhook.SubscriptionResumed");
     // The look that found the end of the hold has seen the dead letters, too.
-    wait_for("what was published before", LONG, || events(&told).len() >= 4);
+    wait_for("what was published before", LONG, || events(&subscriber).len() >= 4);
     let subjects: Vec<String> =
-        events(&told).iter().map(|event| event["subject"].as_str().expect("a subject").to_owned()).collect();
+        events(&subscriber).iter().map(|event| event["subject"].as_str().expect("a subject").to_owned()).collect();
     let about = |end: &str| subjects.iter().filter(|subject| subject.ends_with(end)).count();
     let (of_hook, of_relayed) =
         (about("/topics/orders/eventSubscriptions/hook"), about("/topics/relayed/eventSubscriptions/deaf"));
@@ -182,7 +182,7 @@ fn event_subscriptions_that_receive_system_events_cause_none() {
 }
 
 #[test]
-fn a_full_disk_and_certificates_that_end_are_told_once() {
+fn a_full_disk_and_certificates_that_end_are_reported_once() {
     let folder = TempDir::new().expect("a folder");
     let identity = TempDir::new().expect("a folder");
     Authority::new().expired("hook").write(folder.path(), "erp");
@@ -205,15 +205,15 @@ fn a_full_disk_and_certificates_that_end_are_told_once() {
     ]);
     wait_for("three events without a topic", LONG, || counted(&server, "dropped") >= 3);
     assert!(server.logs().contains("the topic does not exist"));
-    let told = Endpoint::start(vec![answer(200, "", "")]);
+    let subscriber = Endpoint::start(vec![answer(200, "", "")]);
     server.topic("server", "EventGridSchema");
-    server.subscribe("server", "all", &SubscriptionSpec::of(&told.url()));
+    server.subscribe("server", "all", &SubscriptionSpec::of(&subscriber.url()));
     let mut server = server;
     server.terminate();
     server.restart();
     let bodies = |event_type: &str| -> Vec<Value> {
         let one = |body: &[u8]| serde_json::from_slice::<[Value; 1]>(body).expect("an array of one")[0].clone();
-        let all: Vec<Value> = told.requests().iter().map(|request| one(&request.body)).collect();
+        let all: Vec<Value> = subscriber.requests().iter().map(|request| one(&request.body)).collect();
         all.into_iter().filter(|event| event["eventType"] == event_type).collect()
     };
     let certificates = || bodies("Gridhook.CertificateNearExpiry");

@@ -469,7 +469,7 @@ fn a_scoped_token_does_not_learn_whether_a_resource_of_others_exists() {
         }
     }
     assert!(compared > 500, "{compared} requests");
-    // An administrator of everything is told.
+    // An administrator of everything gets the reason.
     let top = format!("/top?topic={RG}/topics/orders");
     let everything = token(&server, &["everything", "--role", "admin"]);
     let found = [top.clone(), absent(&top)].map(|path| status(&server, &everything, "GET", &path));

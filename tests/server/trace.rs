@@ -23,7 +23,7 @@ fn trace(server: &Server, query: &str) -> Value {
     server.command("GET", &format!("{TOPIC}/trace?{query}"), &Value::Null).json()
 }
 
-/// A subscription has passed so many events, and each of them has ended.
+/// Waits until a subscription has passed `count` events, and each of them has ended.
 fn wait_until_passed(server: &Server, name: &str, events: u64) {
     wait_for(&format!("{name} to pass {events}"), LONG, || {
         let status = server.status("orders", name);

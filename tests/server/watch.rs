@@ -1,4 +1,4 @@
-//! `gridhook top` and `gridhook tail`, as a person uses them, and as scripts do.
+//! `gridhook top` and `gridhook tail`, in a terminal and in scripts.
 
 use std::{
     io::{BufRead, BufReader},
@@ -143,7 +143,7 @@ impl Drop for Following {
     }
 }
 
-/// Publishes until somebody hears of it: when a listener is there is nobody's to say.
+/// Publishes until a listener prints an event: when it is connected cannot be seen.
 fn publish_until(server: &Server, key: &str, mut received: impl FnMut() -> bool) {
     let mut published = 0;
     wait_for("somebody to hear of it", LONG, || {
@@ -174,7 +174,7 @@ fn tail_follows_events_and_outcomes_in_a_terminal() {
 }
 
 #[test]
-fn tail_tells_what_is_asked_for_and_ends_with_its_count() {
+fn tail_prints_what_is_selected_and_ends_with_its_count() {
     let server = Server::start(&[]);
     let sink = Sink::start();
     let key = well_and_sick(&server, &sink);

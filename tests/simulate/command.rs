@@ -1,4 +1,4 @@
-//! `gridhook simulate` as an operator types it.
+//! `gridhook simulate`.
 
 use std::{
     fs,

@@ -87,7 +87,7 @@ pub(crate) fn fact(id: &str, found: &Value) {
     note(id);
 }
 
-/// Adds a row to the list of those whose tests have run, where somebody keeps one.
+/// Adds a row to the list of those whose tests have run, if there is one.
 fn note(id: &str) {
     let list = env::var_os("GRIDHOOK_ROWS_LIST").and_then(|list| OpenOptions::new().append(true).open(list).ok());
     if let Some(mut list) = list {
@@ -184,7 +184,7 @@ fn every_row_that_applies_has_a_test_or_a_reason() {
 }
 
 #[test]
-fn a_test_without_the_rows_id_is_noticed() {
+fn a_test_without_the_rows_id_is_detected() {
     let body = "() {\n    let _rows = shows(&[\"S000-001\"]);";
     let known = BTreeMap::from([("there".to_owned(), body.to_owned())]);
     let wrong = |id: &'static str, names| wrong_with(id, names, &known).collect::<Vec<_>>();

@@ -30,7 +30,7 @@ impl Acceptor {
                     return;
                 }
                 let (Ok(stream), serve) = (stream, Arc::clone(&serve)) else { continue };
-                // An error says that somebody went away.
+                // An error means that the peer has disconnected.
                 thread::spawn(move || serve(stream).ok());
             }
         });

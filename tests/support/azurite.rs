@@ -17,7 +17,7 @@ use super::{
 };
 use crate::sdk::packages::azurite;
 
-/// The account and the key that everybody's Azurite has.
+/// The default account and key of Azurite.
 pub(crate) const ACCOUNT: &str = "devstoreaccount1";
 pub(crate) const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 

@@ -1,4 +1,4 @@
-//! Certificates of the tests' own: an authority, and what it vouches for.
+//! Certificates of the tests: an authority, and certificates that it signs.
 
 use std::{
     collections::BTreeMap,
@@ -53,7 +53,7 @@ pub(crate) struct Issued {
     pub(crate) key: KeyPair,
 }
 
-/// An RSA key of the tests, and of nobody else.
+/// An RSA key of the tests.
 const RSA: &[u8] = include_bytes!("../data/issuer.rsa.der");
 
 /// The same as a key pair.
@@ -157,7 +157,7 @@ impl Authority {
         self.server(name, versions, WebPkiClientVerifier::no_client_auth())
     }
 
-    /// An endpoint that lets nobody in without a certificate of this authority.
+    /// An endpoint that demands a client certificate of this authority.
     pub(crate) fn demanding(&self, name: &str) -> Arc<ServerConfig> {
         let builder = WebPkiClientVerifier::builder_with_provider(self.roots(), Arc::new(default_provider()));
         self.server(name, rustls::ALL_VERSIONS, builder.build().expect("an authority"))

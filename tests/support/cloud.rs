@@ -1,5 +1,5 @@
-//! Servers that speak as the stores of clouds do: Azurite, Microsoft's own for Azure Blob Storage, and moto, which is S3. For
-//! Google's there is an endpoint of our own, [`Bucket`].
+//! Servers that stand for object stores: Azurite for Azure Blob Storage, moto for S3, and an endpoint of our own,
+//! [`Bucket`], for Google Cloud Storage.
 
 use std::{
     fs::{self, File},

@@ -16,7 +16,7 @@ use super::{
     needs::{can_run, is_met},
 };
 
-/// A file system that is mounted as long as this lives.
+/// A file system that is mounted as long as this value exists.
 pub(crate) struct Mount(TempDir);
 
 impl Mount {

@@ -1,4 +1,4 @@
-//! Mixed events, as many as one likes, the same ones every time: the real input of the tests.
+//! Mixed events, any number, the same ones every time: the real input of the tests.
 //!
 //! Sizes are 200 bytes to 64 KiB, mostly small, so that 100,000 events have about 130 MB. Their `data` has what breaks a
 //! server that parses and writes it again: numbers at the edges of f64 and beyond, strings with every kind of escape, text

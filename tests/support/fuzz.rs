@@ -2,7 +2,7 @@
 
 use proptest::{prelude::*, sample::Index};
 
-/// `usual`, or `PROPTEST_CASES` where somebody has more time.
+/// `usual`, or `PROPTEST_CASES` if it is set.
 pub(crate) fn cases(usual: u32) -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(usual)
 }
@@ -21,7 +21,7 @@ pub(crate) enum Change {
 /// What formats are made of.
 const PUNCTUATION: &[u8] = b"[]{}\",:\\.&=+%/ \t\r\n\0-0e\xff\xc3";
 
-/// Up to so many changes.
+/// The maximum number of changes.
 pub(crate) fn changes(most: usize) -> impl Strategy<Value = Vec<Change>> {
     let at = any::<Index>;
     let byte = || prop_oneof![prop::sample::select(PUNCTUATION), any::<u8>()];

@@ -124,7 +124,7 @@ impl Client {
         self.at
     }
 
-    /// Makes a request. It is never made twice: an error says that nobody knows what became of it.
+    /// Makes a request. It is never repeated: after an error its outcome is unknown.
     pub(crate) fn ask(
         &mut self,
         method: &str,

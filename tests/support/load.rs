@@ -1,4 +1,4 @@
-//! Publishers who never stop, and remember what they were promised.
+//! Publishers under constant load, which remember what was acknowledged.
 
 use std::{
     net::SocketAddr,
@@ -65,7 +65,7 @@ impl Load {
         lock(&self.shared.acknowledged).clone()
     }
 
-    /// Lets everybody finish, and returns the ids of all events that were acknowledged.
+    /// Waits for all publishers, and returns the ids of all events that were acknowledged.
     pub(crate) fn stop(self) -> Vec<String> {
         self.shared.stop.store(true, Ordering::SeqCst);
         for publisher in self.publishers {

@@ -85,7 +85,7 @@ impl MemoryChangelog {
         self.log().records.clone()
     }
 
-    /// Changes the records behind everybody's back.
+    /// Changes the stored records directly.
     pub(crate) fn tamper(&self, change: impl FnOnce(&mut Vec<Bytes>)) {
         change(&mut self.log().records);
     }
@@ -100,7 +100,7 @@ impl MemoryChangelog {
         self.log().is_unfenced = true;
     }
 
-    /// Acts as a server that has just become the leader: so many answers lack the newest records.
+    /// Acts as a server that has just become the leader: this number of answers lack the newest records.
     pub(crate) fn answer_stale(&self, answers: u32) {
         self.log().stale_answers = answers;
     }

@@ -1,4 +1,4 @@
-//! The records of a cluster in memory, with the faults of a store that is far away.
+//! The records of a cluster in memory, with the faults of a remote store.
 
 use std::{
     collections::BTreeMap,

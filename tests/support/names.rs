@@ -1,4 +1,4 @@
-//! A name server on loopback that answers what the test says, or is silent.
+//! A scripted name server on loopback.
 
 use std::{
     net::{IpAddr, SocketAddr, UdpSocket},
@@ -12,7 +12,7 @@ use std::{
 
 /// The reply to a query.
 pub(crate) enum NameReply {
-    /// These addresses, of those that are of the family that was asked for; good for so many seconds.
+    /// These addresses, of those that are of the family that was asked for; valid for this number of seconds.
     Addresses(Vec<IpAddr>, u32),
     /// There is no such name.
     NoName,
@@ -94,7 +94,7 @@ fn answer(asked: &[u8], v6: bool, reported: &NameReply) -> Option<Vec<u8>> {
     };
     let of_family: Vec<&IpAddr> = addresses.iter().filter(|address| address.is_ipv6() == v6).collect();
     let mut answer = asked.to_vec();
-    // A response, with recursion; one question, so many answers, and nothing else.
+    // A response, with recursion; one question, the answers, and nothing else.
     answer[2..12].copy_from_slice(&[0x81, 0x80 | code, 0, 1, 0, of_family.len() as u8, 0, 0, 0, 0]);
     for address in of_family {
         answer.extend([0xc0, 12, 0, if v6 { 28 } else { 1 }, 0, 1]);

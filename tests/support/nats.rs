@@ -145,7 +145,7 @@ impl Nats {
         self.create_replicated(name, 1);
     }
 
-    /// The same on so many servers.
+    /// The same on a number of servers.
     pub(crate) fn create_replicated(&self, name: &str, replicas: usize) {
         self.runtime.block_on(async {
             let subjects = vec![name.to_owned()];
@@ -203,7 +203,7 @@ impl Nats {
 pub(crate) struct NatsCluster(pub(crate) Vec<Nats>);
 
 impl NatsCluster {
-    /// Starts so many servers, which sync their streams this often.
+    /// Starts a number of servers, which sync their streams at this interval.
     pub(crate) fn start(servers: usize, sync: &str) -> Self {
         Self::start_with(servers, sync, None)
     }

@@ -113,7 +113,7 @@ fn skipped(need: &str, why: &str, skip: &str) -> Result<String, String> {
     Err(format!("this test needs {what}: {why}\nGRIDHOOK_SKIP={need} skips the tests that need it"))
 }
 
-/// Tells of a skipped test: in the list that is printed at the end of the run, or at once where nobody keeps one.
+/// Reports a skipped test: in the list that is printed at the end of the run, or at once without one.
 fn note(reported: &str) {
     SKIPPED.set(true);
     let thread = thread::current();
@@ -146,7 +146,7 @@ fn a_need_that_is_not_met_fails_a_test_unless_it_may_be_skipped() {
 }
 
 #[test]
-fn a_command_that_is_missing_or_fails_is_told() {
+fn a_command_that_is_missing_or_fails_is_reported() {
     assert_eq!(runs(&mut Command::new("true")), Ok(()));
     assert!(runs(Command::new("sh").args(["-c", "echo why >&2; exit 1"])).is_err_and(|why| why.ends_with(": why")));
     assert!(runs(&mut Command::new("/no/such/program")).is_err_and(|why| why.contains("No such file")));

@@ -1,4 +1,4 @@
-//! A port that belongs to a test although nobody listens there.
+//! A port that is reserved for a test without a listener.
 
 use std::{
     io,
@@ -7,8 +7,8 @@ use std::{
 
 use socket2::{Domain, Socket, Type};
 
-/// A port of loopback that the system gives to nobody else while this value lives. Connections to it are refused until
-/// it [listens](ReservedPort::listen), or until a process that was told the port listens there.
+/// A port of loopback that the system gives to no other process while this value exists. Connections to it are refused until
+/// it [listens](ReservedPort::listen), or until a process that is given the port listens there.
 ///
 /// The number of a closed listener would not do: tests run beside each other, and the system gives it away again.
 pub(crate) struct ReservedPort {
@@ -61,14 +61,14 @@ impl ReservedPort {
 }
 
 #[test]
-fn a_reserved_port_refuses_connections_until_somebody_listens() {
+fn a_reserved_port_refuses_connections_until_a_listener_opens() {
     use std::{io::ErrorKind, net::TcpStream};
 
     let port = ReservedPort::new();
     let at = port.address;
     let refused = |at| TcpStream::connect(at).expect_err("nobody listens").kind();
     assert_eq!(refused(at), ErrorKind::ConnectionRefused);
-    let other = TcpListener::bind(at).expect("a process that was told the port may listen");
+    let other = TcpListener::bind(at).expect("a process that is given the port may listen");
     TcpStream::connect(at).expect("it listens");
     drop(other);
     assert_eq!(refused(at), ErrorKind::ConnectionRefused);

@@ -1,8 +1,8 @@
-//! What the system knows of a process.
+//! Processor time, memory and writes of a process, from `/proc`.
 
 use std::{fs, time::Duration};
 
-/// Processor time since its start, its own and the system's for it.
+/// Processor time since its start, in user and system mode.
 pub(crate) fn processor(id: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).expect("a process that runs");
     // Behind the name, which may have spaces: user and system time are the 12th and the 13th, in hundredths.
@@ -21,7 +21,7 @@ pub(crate) fn anonymous(id: u32) -> u64 {
     memory(id, "RssAnon:")
 }
 
-/// The most that it was.
+/// The peak of the resident memory, in bytes.
 pub(crate) fn most_resident(id: u32) -> u64 {
     memory(id, "VmHWM:")
 }
@@ -32,7 +32,7 @@ fn memory(id: u32, which: &str) -> u64 {
     1024 * line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number of kilobytes")
 }
 
-/// How many bytes it had the disk write, where the system tells.
+/// Bytes that it wrote to the disk; [`None`] if the system does not count them.
 pub(crate) fn written(id: u32) -> Option<u64> {
     let io = fs::read_to_string(format!("/proc/{id}/io")).ok()?;
     io.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.parse().ok()

@@ -1,4 +1,4 @@
-//! A publisher's endpoint in front of topics and a journal in memory: the one place that knows how they are put together.
+//! A publish endpoint on topics and a journal in memory.
 
 use std::{
     collections::BTreeMap,

@@ -74,7 +74,7 @@ impl SubscriptionSpec {
         self
     }
 
-    /// With so many attempts for each event.
+    /// With this maximum of attempts.
     pub(crate) fn attempts(mut self, attempts: u32) -> Self {
         self.properties["retryPolicy"] = json!({"maxDeliveryAttempts": attempts});
         self
@@ -453,7 +453,7 @@ impl Server {
         self.admin("GET", &subscription(topic, name), &Value::Null)
     }
 
-    /// Opens an address of the server as somebody without a token.
+    /// Requests an address of the server without a token.
     pub(crate) fn open(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
         self.client().ask(method, path, headers, b"").unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }

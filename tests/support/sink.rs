@@ -44,26 +44,26 @@ pub(crate) enum Behavior {
     Statuses(VecDeque<u16>),
     /// With this status and these words.
     StatusAndBody(u16, &'static str),
-    /// With this status and `Retry-After` in so many seconds for the first request, and then with 200.
+    /// With this status and `Retry-After` of this number of seconds for the first request, and then with 200.
     RetryAfter(u16, u32),
-    /// With 503 and `Retry-After` in so many seconds, once the test opens the gate.
+    /// With 503 and `Retry-After` of this number of seconds, once the test opens the gate.
     GatedRetryAfter(Gate, u32),
     /// With these, one request after another, and then with 200.
     StatusesAndBodies(VecDeque<(u16, &'static str)>),
     /// The connection is closed without an answer.
     Dead,
-    /// Never, until the client goes away.
+    /// Never, until the client disconnects.
     Hang,
 }
 
 /// How a path answers a handshake.
 #[derive(Clone, Debug)]
 pub(crate) enum HandshakeReply {
-    /// With a yes.
+    /// With the validation code.
     Accept,
-    /// With a yes, for so many requests a minute.
+    /// With a permission for this number of requests a minute.
     AcceptRate(&'static str),
-    /// It takes the question and keeps its word for later.
+    /// With 200 and without the code: the endpoint is validated later.
     Defer,
     /// With this status.
     Refuse(u16),

@@ -1,4 +1,4 @@
-//! A terminal as a person has one: tmux, with a shell in it, whose screen can be read.
+//! A terminal: tmux with a shell, whose screen can be read.
 
 use std::{
     path::PathBuf,

@@ -7,7 +7,7 @@ use std::{
 };
 
 /// The beginnings of the names of tests that measure, a line each. A test that only waits for something needs no line.
-/// Where all tests run, `.ci/test` runs these last, so that nobody waits for them.
+/// Where all tests run, `.ci/test` runs these last, so that no test waits for them.
 const MEASURE: &str = include_str!("alone.txt");
 
 static TURNS: RwLock<()> = RwLock::new(());

@@ -1,5 +1,5 @@
-//! What is pending for long: ten million events behind a suspended subscription, a million in one retry queue. What they take
-//! in memory, what a start takes with them, whether those who are due are late, and whether anybody notices when they go.
+//! Old pending events: ten million behind a suspended subscription, a million in one retry queue. Their memory, the
+//! start with them, the lateness of due retries, and the latency of live events while they are trimmed.
 
 use std::{thread, time::Duration};
 
@@ -58,12 +58,12 @@ fn resident(stage: &Stage, bench: &Bench) -> f64 {
     stage.server.resident() as f64 / MEGABYTE
 }
 
-/// Lets so many events lie behind the suspended subscription of a topic.
+/// Publishes a number of events to the suspended subscription of a topic.
 pub(crate) fn fill_backlog(target: &Target, events: u64) {
     closed(std::slice::from_ref(target), LYING, CONNECTIONS, Amount::Requests(events / LYING.events as u64));
 }
 
-/// Lets so many events fail, so that they wait for their next attempt.
+/// Lets a number of events fail, so that they wait for their next attempt.
 pub(crate) fn fill_queue(stage: &Stage, topic: &str, target: &Target, events: u64) {
     let pending = || stage.server.counter(topic, "fails", "pending");
     let (before, failing) = (pending(), Shape { stamp: Some(FAILS), ..LYING });

@@ -1,5 +1,4 @@
-//! A hundred events in a request, up to a hundred in a delivery: what is left when nothing is done for each event that can
-//! be done for many.
+//! A hundred events in a request, up to a hundred in a delivery: the cost of an event when the cost of requests is shared.
 
 use super::{
     USUAL,
@@ -14,7 +13,7 @@ use crate::harness::{
     stage::{Cost, Stage},
 };
 
-/// Enough to keep the journal busy, few enough to leave it in peace.
+/// Enough to keep the journal busy.
 const CONNECTIONS: usize = 16;
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {

@@ -139,7 +139,7 @@ impl ClusterStage {
         stage
     }
 
-    /// A topic of a server with a subscription whose deliveries have so many events.
+    /// A topic of a server with a subscription whose deliveries have up to this number of events.
     fn topic(&self, server: usize, name: &str, endpoint: &Endpoint, events: u32) -> Target {
         let server = &self.servers[server];
         let key = server.topic_of(name, &json!({"inputSchema": "EventGridSchema", "edition": "current"}));

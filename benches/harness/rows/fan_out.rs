@@ -1,5 +1,5 @@
-//! One event to many subscriptions, each delivery alone: what is done for each delivery, against the request alone, and
-//! against as many requests to as many endpoints over as many connections.
+//! One event to many subscriptions, each delivery alone. The floors are the request alone, and as many requests to as
+//! many endpoints over as many connections.
 
 use super::USUAL;
 use crate::harness::{
@@ -28,7 +28,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
         })
     };
     let delivered = |events: u64| {
-        // So few publishers that nobody falls far behind.
+        // So few publishers that no subscription falls far behind.
         let load = || closed(std::slice::from_ref(&target), Shape::ONE, 4, Amount::Requests(events));
         Cost::of(stage.server.id(), &endpoint, scale.fan_out, load)
     };

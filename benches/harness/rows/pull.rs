@@ -1,4 +1,4 @@
-//! Events that clients fetch: what a call costs beside an event that is pushed, and what many cost that wait for nothing.
+//! Pull delivery: the cost of a call beside a pushed event, and the cost of many clients that wait without events.
 //!
 //! The budgets are a third above the first measurement on two cores, the stretches a third below it. One consumer with one
 //! event a call has nobody to share a sync with, and is measured against 64 publishers who have.
@@ -99,7 +99,7 @@ fn throughput(bench: &Bench) -> Vec<Row> {
         for (place, Form { consumers, most, .. }) in FORMS.into_iter().enumerate() {
             let (pulled, processor) = pulled(consumers, most, scale.time);
             figures[place].push(processor.as_secs_f64() * 1e6 / pulled.events as f64);
-            beside[place] = told(&pulled);
+            beside[place] = further_figures(&pulled);
         }
     }
     let rows = FORMS.into_iter().zip(figures).zip(beside).map(|((form, figures), beside)| {
@@ -123,17 +123,17 @@ fn throughput(bench: &Bench) -> Vec<Row> {
     rows.collect()
 }
 
-fn told(pulled: &Pulled) -> Vec<(String, f64)> {
-    let mut told = vec![
+fn further_figures(pulled: &Pulled) -> Vec<(String, f64)> {
+    let mut further_figures = vec![
         ("events/s".to_owned(), pulled.events as f64 / pulled.took.as_secs_f64()),
         ("events a call".to_owned(), pulled.events as f64 / pulled.calls.max(1) as f64),
     ];
     for (name, times) in [("receive", &pulled.receives), ("acknowledge", &pulled.acknowledgements)] {
         for (quantile, of) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
-            told.push((format!("ms to {name}, {quantile}"), milliseconds(times, of)));
+            further_figures.push((format!("ms to {name}, {quantile}"), milliseconds(times, of)));
         }
     }
-    told
+    further_figures
 }
 
 /// Many polls that nothing comes for, and one that events come for.
@@ -231,7 +231,7 @@ fn arrival(queue: &Target) -> u64 {
     })
 }
 
-/// So many polls, each sent on a connection of its own.
+/// A number of polls, each sent on a connection of its own.
 fn polls(queue: &Target, most: usize) -> Vec<TcpStream> {
     let (way, key) = (&queue.path, shown(queue));
     let head = format!(

@@ -1,4 +1,4 @@
-//! One event in a request, one in a delivery: what everything costs that is done for each event.
+//! One event in a request, one in a delivery: the whole cost of an event.
 
 use super::USUAL;
 use crate::harness::{

@@ -1,4 +1,5 @@
-//! A few hundred events a second, as most servers have: what an event costs that shares nothing with others.
+//! A few hundred events a second, as on most servers: the cost of an event that shares no sync and no request with
+//! others.
 
 use super::USUAL;
 use crate::harness::{

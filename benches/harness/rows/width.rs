@@ -1,4 +1,4 @@
-//! Many topics, and many subscriptions that do not match: an event costs what it costs with few.
+//! Many topics, and many subscriptions that do not match: an event should cost as much as with few.
 
 use std::thread;
 

@@ -15,7 +15,7 @@ impl<T: ?Sized> Shared<T> {
         Self(RefCell::new(BTreeMap::new()))
     }
 
-    /// The value of `key`, made if nobody uses one.
+    /// The value of `key`, made if it is not in use.
     pub(super) fn get(&self, key: String, make: impl FnOnce() -> Result<Rc<T>, String>) -> Result<Rc<T>, String> {
         if let Some(used) = self.0.borrow().get(&key).and_then(Weak::upgrade) {
             return Ok(used);

@@ -426,7 +426,7 @@ fn of_publish(error: &PublishError) -> ChangelogError {
             let cause = error.source().and_then(|cause| cause.downcast_ref::<jetstream::Error>());
             cause.map_or_else(|| ChangelogError::Unavailable(error.to_string()), of_jetstream)
         }
-        // Without a leader nobody takes the subject: as if there were no stream.
+        // Without a leader no server takes the subject, as if there were no stream.
         PublishErrorKind::StreamNotFound
         | PublishErrorKind::TimedOut
         | PublishErrorKind::BrokenPipe

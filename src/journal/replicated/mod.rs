@@ -211,7 +211,7 @@ impl ReplicatedStore {
         self.ended.get()
     }
 
-    /// When the last record that the log acknowledged was sent: at that time nobody else owned the shard.
+    /// When the last record that the log acknowledged was sent: at that time no other node owned the shard.
     ///
     /// The nodes that read leases do not see records of the log. So `LeaseIntervals::may_act` of `cluster::lease` must be
     /// given the last renewal of the lease, never this time alone.

@@ -90,7 +90,7 @@ impl BlockedKeys {
 
 impl Subscription {
     /// Whether an event that is to be given up blocks its key instead. Events that cannot be read and events that end
-    /// actors do not: nobody could attempt them again. Nor does an event that expired before its first attempt: it
+    /// actors do not: they cannot be attempted again. Nor does an event that expired before its first attempt: it
     /// waited behind another one.
     pub(super) fn blocks_key(&self, item: &SendItem, reason: Reason) -> bool {
         let may_block = match reason {

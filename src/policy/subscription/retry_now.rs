@@ -60,7 +60,7 @@ impl Subscription {
         }
     }
 
-    /// Asks the disk once no write is in progress and nobody else asks it for pending records. Memory tells what is decided
+    /// Asks the disk once no write and no other question about pending records is in progress. Memory tells what is decided
     /// and not written.
     pub(super) fn ask_for_retry(&mut self) -> Option<Effect> {
         if self.pending_write.is_writing() || self.late.lookup().is_open() || self.leases.lookup().is_open() {

@@ -227,7 +227,7 @@ impl Subscription {
         true
     }
 
-    /// Gives up events that cannot be read. They count as matched, because nobody can tell whether the filter would
+    /// Gives up events that cannot be read. They count as matched, because it is unknown whether the filter would
     /// match.
     pub(super) fn on_unreadable(&mut self, name: Lane, from: Seq, upto: Seq) {
         let Some(lane) = lane_mut(&mut self.lanes, name) else { return };

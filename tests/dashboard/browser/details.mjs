@@ -1,4 +1,4 @@
-// What operators of other dashboards miss: exact numbers, large payloads, links that show the same, waiting as told, a path prefix.
+// What operators of other dashboards miss: exact numbers, large payloads, links that show the same, obeying Retry-After, a path prefix.
 import http from 'node:http';
 import { NETWORK, SCOPE, Server, TOKEN, Watch, check, endpoint, hash, scene, settled, show, signIn, subscriptionId, topicId, until, visit } from './support.mjs';
 

@@ -112,7 +112,7 @@ await scene({
     await until('the events to arrive again', () => received.new.filter((one) => one === 'a').length === 1);
   },
 
-  async 'mouse: a wrong address is told at its field, and a delete needs the name'() {
+  async 'mouse: a wrong address is reported at its field, and a delete needs the name'() {
     await page.evaluate((next) => (location.hash = next), hash('edit', { topic: orders }));
     await heading('New event subscription');
     await main().getByLabel('Name', { exact: true }).fill('wrong');

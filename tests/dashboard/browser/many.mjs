@@ -2,7 +2,7 @@
 import fs from 'node:fs';
 import http from 'node:http';
 import path from 'node:path';
-import { Server, check, hash, scene, settled, show, subscriptionId, told, topicId, until, visit } from './support.mjs';
+import { Server, check, hash, scene, settled, show, subscriptionId, report, topicId, until, visit } from './support.mjs';
 
 const TOPICS = 10;
 const EACH = 1000;
@@ -36,7 +36,7 @@ await scene({
   async 'the page is small'() {
     server = await Server.start();
     const bytes = await size();
-    told('whole page, gzipped (budget 100,000 bytes)', `${bytes.toLocaleString('en-US')} bytes`);
+    report('whole page, gzipped (budget 100,000 bytes)', `${bytes.toLocaleString('en-US')} bytes`);
     check(bytes > PAGE_BYTES / 2 && bytes <= PAGE_BYTES, `the page has ${bytes} bytes`);
   },
 
@@ -61,8 +61,8 @@ await scene({
     await page.getByText('10,000 of 10,000').waitFor();
     const usable = performance.now() - began;
     const paint = await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0].startTime);
-    told('first contentful paint (budget 200 ms, quiet machine)', ms(paint));
-    told('10,000 subscriptions usable (budget 500 ms)', ms(usable));
+    report('first contentful paint (budget 200 ms, quiet machine)', ms(paint));
+    report('10,000 subscriptions usable (budget 500 ms)', ms(usable));
     check((await page.locator('main tbody tr').count()) < 200, 'the list is not windowed');
     await page.locator('main .table').evaluate((box) => (box.scrollTop = box.scrollHeight));
     await page.locator('main tbody').getByText('subscription-9-999').waitFor();
@@ -71,7 +71,7 @@ await scene({
     await page.locator('main').getByLabel('Search by name or endpoint').fill('');
     await page.getByText('10,000 of 10,000').waitFor();
     const nodes = await page.evaluate(() => document.querySelectorAll('*').length);
-    told('elements of the list of 10,000', nodes);
+    report('elements of the list of 10,000', nodes);
     check(nodes < 4000, `${nodes} elements`);
     watch.clean('the list');
     await context.close();
@@ -89,7 +89,7 @@ await scene({
       const pages = { first: 0, middle: 4800, last: 9800 };
       for (const [page, skip] of Object.entries(pages)) {
         pages[page] = await cost(`/top?by=${by}&top=200&skip=${skip}`);
-        told(`processor time of a poll by ${by}, ${page} page (budget 5 ms, optimised)`, `${pages[page].toFixed(1)} ms`);
+        report(`processor time of a poll by ${by}, ${page} page (budget 5 ms, optimised)`, `${pages[page].toFixed(1)} ms`);
         check(pages[page] <= 60, `a poll by ${by} costs ${pages[page]} ms on the ${page} page`);
       }
       check(pages.last <= 2 * pages.first, `the last page by ${by} costs ${pages.last} ms, the first ${pages.first} ms`);

@@ -1,7 +1,7 @@
 // The pictures of the README and of the manual. With GRIDHOOK_SCREENSHOTS they are written, otherwise only made.
 import fs from 'node:fs';
 import path from 'node:path';
-import { Server, check, endpoint, hash, scene, show, sleep, subscriptionId, told, topicId, until, visit } from './support.mjs';
+import { Server, check, endpoint, hash, scene, show, sleep, subscriptionId, report, topicId, until, visit } from './support.mjs';
 
 /** Of all pictures together. */
 const BYTES = 300_000;
@@ -59,7 +59,7 @@ await scene({
       watch.clean(name);
       await context.close();
     }
-    told('pictures (budget 300,000 bytes)', `${bytes.toLocaleString('en-US')} bytes`);
+    report('pictures (budget 300,000 bytes)', `${bytes.toLocaleString('en-US')} bytes`);
     check(bytes <= BYTES, `the pictures have ${bytes} bytes`);
   },
 

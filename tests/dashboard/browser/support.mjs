@@ -298,7 +298,7 @@ export async function taken(page, part) {
 }
 
 /** The page's own console errors, and a table of what was measured. */
-export const told = (name, value) => console.log(`${name.padEnd(52)} ${value}`);
+export const report = (name, value) => console.log(`${name.padEnd(52)} ${value}`);
 
 /** Runs the parts of a scene one after the other. */
 export async function scene(parts) {

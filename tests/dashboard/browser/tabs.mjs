@@ -11,7 +11,7 @@ const pages = [];
 
 const lines = (one) => one.locator('main [role=status]').getByText(/lines/).innerText();
 
-/** Publishes so many events, a hundred in a request. */
+/** Publishes a number of events, a hundred in a request. */
 async function publish(events, subject = 'orders/1') {
   for (let n = 0; n < events; n += 100) {
     await server.publish('orders', Array.from({ length: Math.min(100, events - n) }, (_, index) => ({ id: `${n + index}`, subject })));

@@ -1,7 +1,7 @@
 // A live tail that stays open: it keeps the newest lines, and its heap does not grow. The long form lasts an hour.
-import { Server, check, endpoint, hash, scene, sleep, told, until, visit } from './support.mjs';
+import { Server, check, endpoint, hash, scene, sleep, report, until, visit } from './support.mjs';
 
-/** The list keeps so many lines. */
+/** The number of lines that the list keeps. */
 const KEPT = 2000;
 const SECONDS = process.env.GRIDHOOK_SOAK ? 3600 : 60;
 /** At most: two busy cores may be slower. */
@@ -20,7 +20,7 @@ async function heap({ context, page }) {
   return usedSize;
 }
 
-/** Publishes so many events, a hundred in a request. */
+/** Publishes a number of events, a hundred in a request. */
 async function publish(events) {
   for (let n = 0; n < events; n += 100) await server.publish('orders', Array.from({ length: 100 }, (_, index) => ({ id: `${n + index}` })));
 }
@@ -65,9 +65,9 @@ await scene({
     await server.subscribe('orders', 'billing', `${hook}/200`, { webhook: { maxEventsPerBatch: 100 } });
     const visitor = await tail({});
     const { first, most, published } = await watched(visitor, SECONDS);
-    told(`events published in ${SECONDS} s`, published.toLocaleString('en-US'));
-    told('heap of the tail with a full list', `${(first / 2 ** 20).toFixed(1)} MiB`);
-    told('heap of the tail at most, afterwards', `${(most / 2 ** 20).toFixed(1)} MiB`);
+    report(`events published in ${SECONDS} s`, published.toLocaleString('en-US'));
+    report('heap of the tail with a full list', `${(first / 2 ** 20).toFixed(1)} MiB`);
+    report('heap of the tail at most, afterwards', `${(most / 2 ** 20).toFixed(1)} MiB`);
     check(!grew(first, most), `the heap grew from ${first} to ${most}`);
     check((await visitor.page.locator('main tbody tr').count()) < 200, 'the list is not windowed');
     const before = await count(visitor.page);

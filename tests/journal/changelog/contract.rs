@@ -1,4 +1,4 @@
-//! What holds over every changelog.
+//! The rules that hold over every changelog.
 
 use std::sync::Arc;
 

@@ -159,7 +159,7 @@ fn a_full_log_refuses_a_batch_whole_or_takes_it_whole() {
 }
 
 #[test]
-fn an_owner_tells_a_full_log_from_one_that_does_not_answer() {
+fn an_owner_distinguishes_a_full_log_from_one_that_does_not_answer() {
     use AppendFault::{Full, Lost, None};
     let (memory, asked) = (MemoryChangelog::default(), Arc::<Mutex<Vec<bool>>>::default());
     let answers = Arc::clone(&asked);
@@ -242,7 +242,7 @@ fn part_as_whole(record: &Bytes) -> Bytes {
 }
 
 #[test]
-fn a_record_that_was_changed_left_out_or_added_is_noticed_and_nothing_behind_it_is_applied() {
+fn a_record_that_was_changed_left_out_or_added_is_detected_and_nothing_behind_it_is_applied() {
     type Change = fn(&mut Vec<Bytes>);
     let cases: [(&str, Change, u64, BrokenRecord); 9] = [
         ("a bit", |records| records[2] = flip(&records[2]), 3, BrokenRecord::Damaged),

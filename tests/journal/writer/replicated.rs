@@ -38,12 +38,12 @@ macro_rules! replicated {
 // Not those of a full disk: an owner whose local store is full gives the shard up.
 replicated! {
     publishers_that_wait_together_share_a_sync_and_are_answered_after_it
-    answers_and_what_the_listener_hears_come_in_the_order_of_the_queue
+    answers_and_calls_of_the_listener_come_in_the_order_of_the_queue
     a_group_of_outcomes_waits_for_company_and_an_urgent_one_does_not
-    outcomes_behind_a_publish_are_written_although_they_wake_nobody
-    an_append_of_an_older_life_is_fenced_and_not_written_also_in_the_group_of_the_opening
+    outcomes_behind_a_publish_are_written_although_they_wake_no_actor
+    an_append_of_an_older_incarnation_is_fenced_and_not_written_also_in_the_group_of_the_opening
     a_missing_subscription_is_unknown
-    after_a_failed_sync_the_process_is_told_to_end_and_nothing_is_acknowledged
+    after_a_failed_sync_the_process_ends_and_nothing_is_acknowledged
     the_floor_follows_the_slowest_and_carries_what_is_pending_or_a_dead_letter
     a_move_of_the_floor_carries_so_many_events_and_goes_on_at_once
     retained_events_stay_after_all_subscriptions_have_passed_them

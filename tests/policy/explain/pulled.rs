@@ -1,4 +1,4 @@
-//! Why a client does not receive an event, and when it ends if nobody says anything.
+//! Why a client does not receive an event, and when the event ends without an answer of a client.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::{super::plain, START, line, seconds};
 /// Clients that wait, whether the subscription is held, what is received and has not ended.
 const QUIET: (usize, bool, u64) = (1, false, 1);
 
-/// What `explain` shows at second `now` of an event that was published at the beginning and lives for ten minutes; of two receipts
+/// What `explain` shows at second `now` of an event that was published at the beginning with a time to live of ten minutes; of two receipts
 /// at most. The last one was in second 5, the first in second 3.
 fn check(
     pending: Option<(u32, u64, LastOutcome)>,
@@ -99,7 +99,7 @@ fn a_released_event_waits_for_its_delay_and_then_for_a_client() {
         (0, false, 1),
         expect!["available since 1m after 1, Aborted at 5s · nobody waits · TimedOut · 10m TimeToLiveExceeded"],
     );
-    // Its lock has just expired, and nobody has written that down yet.
+    // Its lock has just expired, which is not on disk yet.
     check(
         Some((1, 65, LastOutcome::Delivering)),
         65,

@@ -146,7 +146,7 @@ proptest! {
 }
 
 #[test]
-fn of_thousands_of_filters_only_those_are_asked_whose_doors_are_open() {
+fn only_candidates_among_thousands_of_filters_are_evaluated() {
     let filters: Vec<Filter> = (0..6000)
         .map(|number| match number % 3 {
             0 => filter(json!({"includedEventTypes": [format!("Type{number}")]})),

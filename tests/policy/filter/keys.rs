@@ -1,4 +1,4 @@
-//! Where a filter looks, schema by schema, and how much of an event it reads for that.
+//! The values that a filter reads, schema by schema, and how much of an event it reads.
 
 use bytes::Bytes;
 use expect_test::expect;
@@ -38,7 +38,7 @@ fn the_keys_of_an_event_grid_event_are_found_in_any_case() {
         assert!(is(key, text).matches(&event), "{key}");
         assert!(!absent(key).matches(&event), "{key}");
     }
-    // A name with a dot cannot be written, and nobody counts into an array.
+    // A key cannot name a member with a dot, or an element of an array.
     for key in ["data.a.b.c.d", "data.l.x", "data.l.0.x", "data.none", "data.none.deeper", "data.a.b.c.deeper"] {
         assert!(absent(key).matches(&event), "{key}");
     }
@@ -121,7 +121,7 @@ fn the_keys_of_a_custom_event_are_mapped_names_and_its_own() {
 }
 
 #[test]
-fn keys_that_a_schema_does_not_have_are_told() {
+fn keys_that_a_schema_does_not_have_are_reported() {
     let shown = |key: &str, schema| FilterKey::from(key.to_owned()).check(schema).map_err(|error| error.to_string());
     for key in ["id", "TOPIC", "subject", "EventType", "dataVersion", "data", "data.x.y-z", "data.ä ö"] {
         assert_eq!(shown(key, Schema::EventGrid), Ok(()), "{key}");

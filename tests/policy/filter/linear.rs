@@ -1,4 +1,4 @@
-//! What is asked of an event costs its length, however many ask and whatever they ask.
+//! The cost of filters is linear in the size of an event, for any number of filters and values.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{advanced, filter, with_data};
 
-/// So many subscriptions with as many values as there may be.
+/// The number of subscriptions, each with the maximum number of values.
 const FILTERS: usize = 200;
 
 /// Events are about so long: the largest that there may be.

@@ -1,4 +1,4 @@
-//! Which events a filter lets pass, one by one and by the index.
+//! Which events match a filter, one by one and by the index.
 
 mod index;
 mod keys;

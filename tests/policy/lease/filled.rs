@@ -1,4 +1,4 @@
-//! How much a client gets where the log has more than is ready.
+//! The number of events that a client receives if the log has more than are ready.
 
 use gridhook::{
     event::{Event, Lane, RequestId, Seq},
@@ -69,7 +69,7 @@ fn where_less_is_ready_than_is_asked_for_the_log_is_looked_into_once() {
     assert!(absorb(found(10, 20, 2)).write.is_some());
     assert_eq!(handed(absorb(Input::Durable)), Some((3, 2)));
 
-    // At the end of the log nobody looks for more.
+    // At the end of the log nothing more is read.
     let step = absorb(Input::Receive(ReceiveId(4), 1));
     assert_eq!(reads(&step), Some(20));
     assert!(absorb(found(20, 50, 3)).write.is_some());

@@ -207,7 +207,7 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
 const SCENARIOS: u64 = 60;
 
 #[test]
-fn the_model_notices_every_sabotage_of_leases() {
+fn the_model_detects_every_seeded_bug_of_leases() {
     let mut missed = Vec::new();
     for bug in BUGS {
         let (mut steps, mut injected) = (BTreeMap::new(), 0);

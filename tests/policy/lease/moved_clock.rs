@@ -28,7 +28,7 @@ fn event() -> Event {
 
 const LOCK: Duration = Duration::from_secs(60);
 
-/// A machine that owes one event, which a client of an earlier life holds until then.
+/// A subscription with one pending event, which a client of an earlier incarnation holds until then.
 fn holding(until: Timestamp, attempts_max: u32) -> Subscription {
     let settings =
         SubscriptionSettings { pull: Some(PullSettings { lock: LOCK, leases_max: 100 }), attempts_max, ..plain() };
@@ -69,7 +69,7 @@ fn a_lock_that_is_within_bounds_once_it_is_read_is_kept() {
 
     let lease = Lease { lane: KEY.0, seq: KEY.1, attempt: 1, appended: START };
     let step = absorb(Input::Claim(LeaseClaim { id: 7, action: LeaseAction::Acknowledge, leases: vec![lease] }), later);
-    assert!(matches!(step.effects[..], [Effect::ReadPending(_)]), "an earlier life's: {:?}", step.effects);
+    assert!(matches!(step.effects[..], [Effect::ReadPending(_)]), "of an earlier incarnation: {:?}", step.effects);
     let step = absorb(Input::PendingRead(vec![(KEY.0, KEY.1, Some(pending(until)))]), later);
     let changes = step.write.expect("it has ended").changes;
     assert!(changes.iter().any(|change| matches!(change, RecordChange::Settle { was_due, .. } if *was_due == until)));
@@ -108,7 +108,7 @@ fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
         }
         drop(core.absorb(Input::Durable, later, Jitter(0.0)));
         assert_eq!(core.next_due(later), Some(longer));
-        // The client that holds it has its word.
+        // Its client settles it.
         let lease = Lease { lane: KEY.0, seq: KEY.1, attempt: 1, appended: START };
         let claim = LeaseClaim { id: 7, action: LeaseAction::Acknowledge, leases: vec![lease] };
         let step = core.absorb(Input::Claim(claim), later, Jitter(0.0));

@@ -1,4 +1,4 @@
-//! What is so, kept as simply as it can be: who has which event until when, how often it was handed out, how it ended.
+//! The model: which client has which event until when, how often it was received, how it ended.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

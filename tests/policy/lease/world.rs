@@ -401,7 +401,7 @@ impl World {
         self.open();
     }
 
-    /// The process dies, and with it whatever nobody has written down. Only a new one may find that the clock was set back.
+    /// The process dies, and with it all that is not on disk. Only a new one may find that the clock was set back.
     fn crash(&mut self) {
         self.coming.clear();
         self.reads.clear();
@@ -482,7 +482,7 @@ impl World {
     }
 }
 
-/// The lane that nobody leaves here but by growing too old.
+/// The lane whose events only expire here.
 pub(super) fn is_plain(lane: Lane) -> bool {
     lane == Lane::LIVE || lane == Lane::EXPIRY
 }

@@ -100,7 +100,7 @@ impl OrderCheck {
         self.note_blocked(disk);
     }
 
-    /// Events of a blocking subscription are given up where an operator decided that, or where nobody can attempt them.
+    /// Events of a blocking subscription are given up where an operator decided that, or if they cannot be attempted.
     pub(super) fn check_given_up(&self, reason: Reason, entry: &LedgerEntry, attempts: impl Fn(Seq) -> u32) {
         for seq in entry.runs.iter().flat_map(|run| run.seqs()) {
             let may_end = match reason {

@@ -126,7 +126,7 @@ func manageSubscriptions(topics *grid.TopicsClient, hook *webhook) {
 	address := hook.url("/all")
 	done(subscriptions.BeginCreateOrUpdate(ctx, group, "go-orders", "all", subscription(address), nil))
 
-	// Read, change and write back: what a secret has is never told, and stays.
+	// Read, change and write back: a secret is never shown, and stays.
 	got := must(subscriptions.Get(ctx, group, "go-orders", "all", nil)).EventSubscription
 	equal("state", *got.Properties.ProvisioningState, grid.EventSubscriptionProvisioningStateSucceeded)
 	equal("attempts", *got.Properties.RetryPolicy.MaxDeliveryAttempts, int32(7))

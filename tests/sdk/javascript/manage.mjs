@@ -87,7 +87,7 @@ async function subscriptions(client, webhook, { endpoint, key }) {
   const operations = client.topicEventSubscriptions;
   await operations.beginCreateOrUpdateAndWait(GROUP, "js-topic", "all", wanted);
 
-  // Read, change and write back: the value of a secret is never told, and stays.
+  // Read, change and write back: the value of a secret is never shown, and stays.
   const shown = await operations.get(GROUP, "js-topic", "all");
   assert.equal(shown.provisioningState, "Succeeded");
   assert.deepEqual(shown.retryPolicy, wanted.retryPolicy);

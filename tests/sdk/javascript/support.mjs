@@ -12,7 +12,7 @@ export const bearer = {
   getToken: async () => ({ token, expiresOnTimestamp: Date.now() + 3_600_000 }),
 };
 
-/** JavaScript's clients refuse plain http unless they are told that it is meant. */
+/** JavaScript's clients refuse plain http unless an option allows it. */
 export const plain = url.startsWith("https:") ? {} : { allowInsecureConnection: true };
 
 export async function arm(method, path, body) {
@@ -70,7 +70,7 @@ export class Webhook {
     response.writeHead(200).end();
   }
 
-  /** Waits for so many notifications at a path, and takes them. */
+  /** Waits for a number of notifications at a path, and takes them. */
   async take(path, count) {
     const end = Date.now() + 60_000;
     const here = () => this.requests.filter((one) => one.path === path);

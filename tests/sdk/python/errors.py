@@ -34,7 +34,7 @@ def refused(endpoint, key):
 
 
 def tried_again(client, webhook):
-    """The server takes few events a second here: the SDK waits as long as it is told, and all arrive."""
+    """The server takes few events a second here: the SDK obeys Retry-After, and all arrive."""
     endpoint, key = topic(client, "py-busy")
     subscribe(client, "py-busy", "all", webhook.url("/busy"), filter={"includedEventTypes": ["T"]})
     rate = int(os.environ["GRIDHOOK_TEST_RATE"])
@@ -42,7 +42,7 @@ def tried_again(client, webhook):
     waits = []
     for _ in range(3):
         client.send([event(number) for number in range(rate)], raw_response_hook=lambda answer: waits.append(answer.context))
-    assert sum(len(one.get("history", [])) for one in waits) > 0, "the SDK was never told to wait"
+    assert sum(len(one.get("history", [])) for one in waits) > 0, "no answer made the SDK wait"
     webhook.wait("/busy", 3 * rate)
     assert len(webhook.notifications("/busy")) == 3 * rate
 

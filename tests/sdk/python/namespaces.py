@@ -83,10 +83,10 @@ def subscriptions(client, webhook):
     path = (GROUP, NAMESPACE, "heat", "alarm")
     made = operations.begin_create_or_update(*path, resource, **PLAIN).result()
     assert made.provisioning_state == "Succeeded" and made.event_delivery_schema == SCHEMA, made
-    told = made.delivery_configuration.push
-    assert (told.max_delivery_count, told.event_time_to_live) == (5, "PT12H"), told
-    assert told.destination.endpoint_base_url == webhook.url("/alarm"), told.destination
-    place = told.dead_letter_destination_with_resource_identity
+    view = made.delivery_configuration.push
+    assert (view.max_delivery_count, view.event_time_to_live) == (5, "PT12H"), view
+    assert view.destination.endpoint_base_url == webhook.url("/alarm"), view.destination
+    place = view.dead_letter_destination_with_resource_identity
     assert place.identity.type == "SystemAssigned", place
     assert place.dead_letter_destination.blob_container_name == "letters", place
     kinds = [type(one).__name__ for one in made.filters_configuration.filters]
@@ -101,15 +101,15 @@ def subscriptions(client, webhook):
     configuration = models.DeliveryConfiguration(delivery_mode="Queue", queue=queue)
     resource = models.Subscription(delivery_configuration=configuration, event_delivery_schema=SCHEMA)
     pulled = (GROUP, NAMESPACE, "heat", "pulled")
-    told = operations.begin_create_or_update(*pulled, resource, **PLAIN).result().delivery_configuration.queue
-    assert told.receive_lock_duration_in_seconds == 90 and told.event_time_to_live == datetime.timedelta(days=1), told
+    view = operations.begin_create_or_update(*pulled, resource, **PLAIN).result().delivery_configuration.queue
+    assert view.receive_lock_duration_in_seconds == 90 and view.event_time_to_live == datetime.timedelta(days=1), view
     update = models.SubscriptionUpdateParameters(
         delivery_configuration=models.DeliveryConfiguration(
             delivery_mode="Queue", queue=models.QueueInfo(receive_lock_duration_in_seconds=120)
         )
     )
-    told = operations.begin_update(*pulled, update, **PLAIN).result().delivery_configuration.queue
-    assert (told.receive_lock_duration_in_seconds, told.max_delivery_count) == (120, 3), told
+    view = operations.begin_update(*pulled, update, **PLAIN).result().delivery_configuration.queue
+    assert (view.receive_lock_duration_in_seconds, view.max_delivery_count) == (120, 3), view
     found = operations.list_by_namespace_topic(GROUP, NAMESPACE, "heat", **PLAIN)
     assert [one.name for one in found] == ["alarm", "pulled"]
     operations.begin_delete(*pulled, **PLAIN).result()

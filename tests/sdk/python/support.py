@@ -15,7 +15,7 @@ URL = os.environ["GRIDHOOK_URL"]
 TOKEN = os.environ["GRIDHOOK_ADMIN_TOKEN"]
 GROUP = "dev"
 
-# Over plain http the SDK's own bearer policy has to be told so; over https nothing is needed.
+# Over plain http the SDK's own bearer policy has to be allowed; over https nothing is needed.
 PLAIN = {} if URL.startswith("https:") else {"enforce_https": False}
 # The publisher drops its constructor's `connection_verify`; the environment (REQUESTS_CA_BUNDLE) is what works unchanged.
 

@@ -294,7 +294,7 @@ fn handshake(address: SocketAddr, named: SocketAddr, side: &str) -> (BufReader<T
 }
 
 #[test]
-fn a_standby_delays_who_guesses_and_answers_a_client_that_has_closed_its_side() {
+fn a_standby_delays_guessed_tokens_and_answers_a_client_that_has_closed_its_side() {
     if !has_nats() {
         return;
     }

@@ -378,7 +378,7 @@ fn the_next_owner_makes_backups_at_the_same_destination() {
 }
 
 /// Strangers at the address for nodes, more than TLS would take at once, keep neither nodes nor publishers out.
-fn strangers_keep_nobody_out(cluster: &Cluster) {
+fn strangers_keep_no_client_out(cluster: &Cluster) {
     let key = cluster.nodes[1].topic("orders", "EventGridSchema");
     let view = cluster.nodes[0].command("GET", "/cluster/status", &Value::Null).json();
     let address = view["nodes"][0]["address"].as_str().expect("an address").to_owned();
@@ -400,15 +400,15 @@ fn strangers_keep_nobody_out(cluster: &Cluster) {
 }
 
 #[test]
-fn strangers_at_the_address_for_nodes_keep_nobody_out() {
+fn strangers_at_the_address_for_nodes_keep_no_node_out() {
     if !has_nats() {
         return;
     }
-    strangers_keep_nobody_out(&Cluster::start(1, &[("LIMITS__HEAD_TIMEOUT", "10m"), ("SERVER__WORKERS", "1")]));
+    strangers_keep_no_client_out(&Cluster::start(1, &[("LIMITS__HEAD_TIMEOUT", "10m"), ("SERVER__WORKERS", "1")]));
 }
 
 #[test]
-fn strangers_at_the_address_for_nodes_keep_nobody_out_with_tls() {
+fn strangers_at_the_address_for_nodes_keep_no_node_out_with_tls() {
     if !has_nats() {
         return;
     }
@@ -421,7 +421,7 @@ fn strangers_at_the_address_for_nodes_keep_nobody_out_with_tls() {
     };
     let mut cluster = Cluster::prepare_on(NatsCluster::start(1, "always"), own);
     cluster.join_all();
-    strangers_keep_nobody_out(&cluster);
+    strangers_keep_no_client_out(&cluster);
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn a_forgotten_node_joins_again_or_says_what_it_needs() {
     assert!(logs.contains("the changelog begins at record") && logs.contains("gridhook restore"), "{logs}");
     assert_eq!(names(&cluster.nodes[0]), ["a", "b"], "the stream is kept for no node that cannot follow");
 
-    // It does what it was told.
+    // It does what it was asked to.
     let backup = cluster.nodes[0].data_dir().with_file_name("backup");
     operator(&cluster.nodes[1], &["backup", backup.to_str().expect("text")]).expect("a backup");
     let folder = cluster.nodes[2].data_dir();

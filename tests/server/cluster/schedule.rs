@@ -1,4 +1,4 @@
-//! Times that one owner has set are those of the next one: retries, suspensions, `Retry-After`, the end of an event's life,
+//! Times that one owner has set are those of the next one: retries, suspensions, `Retry-After`, the end of an event's time to live,
 //! locks.
 
 use std::time::Duration;

@@ -192,7 +192,7 @@ fn nodes_with_and_without_tls_forward_nothing_to_each_other() {
 }
 
 #[test]
-fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced_and_tells_before_it_ends() {
+fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced_and_warns_before_it_ends() {
     if !has_nats() {
         return;
     }
@@ -226,9 +226,9 @@ fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced_an
         assert!(logs.contains("NATS cannot be reached") && logs.contains(why), "{logs}");
     }
 
-    let told = Endpoint::start(vec![answer(200, "", "")]);
+    let subscriber = Endpoint::start(vec![answer(200, "", "")]);
     cluster.nodes[0].topic("server", "EventGridSchema");
-    cluster.nodes[0].subscribe("server", "all", &SubscriptionSpec::of(&told.url()));
+    cluster.nodes[0].subscribe("server", "all", &SubscriptionSpec::of(&subscriber.url()));
 
     // The servers of NATS take another authority of clients. The new certificates end within
     // `system_topic.certificate_expiry`.
@@ -246,7 +246,8 @@ fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced_an
     let made = cluster.nodes[0].admin("PUT", &format!("{SCOPE}/more"), &json!({"properties": {}}));
     assert!(made.status < 300, "{}", made.text());
     let ending = || {
-        let events = told.requests().into_iter().map(|request| serde_json::from_slice::<[Value; 1]>(&request.body));
+        let events =
+            subscriber.requests().into_iter().map(|request| serde_json::from_slice::<[Value; 1]>(&request.body));
         let events = events.map(|event| event.expect("an array of one")[0].clone());
         let ending = events.filter(|event| event["eventType"] == "Gridhook.CertificateNearExpiry");
         ending.map(|event| event["subject"].as_str().expect("a subject").to_owned()).collect::<BTreeSet<String>>()

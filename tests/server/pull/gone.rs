@@ -1,4 +1,4 @@
-//! Clients that go away: while they wait, and with an answer that nobody takes.
+//! Clients that disconnect: while they wait, and before they read an answer.
 
 use std::{
     io::{Read, Write},
@@ -76,7 +76,7 @@ fn a_client_that_goes_away_while_it_waits_holds_nothing() {
 }
 
 #[test]
-fn events_whose_answer_nobody_took_are_for_another_and_that_was_no_attempt() {
+fn events_of_an_unread_answer_go_to_another_client_without_an_attempt() {
     let (server, shown) = start(&[("LIMITS__IDLE_TIMEOUT", "1m")], &[("once", 60, 1)]);
     let headers = [("authorization", shown.as_str()), ("content-type", "application/cloudevents-batch+json")];
     for request in 0..4 {

@@ -1,4 +1,4 @@
-//! What clients receive and never say a word about, and what nobody comes for, become dead letters.
+//! Events that clients receive and never settle, and events without clients, become dead letters.
 
 use std::{collections::BTreeMap, fs};
 

@@ -1,4 +1,4 @@
-//! Connections: so many in all, so many from one address, and two listeners that know nothing of each other.
+//! The bounds of connections, in all and from one address, and the two listeners.
 
 use std::{
     io::Read,
@@ -27,15 +27,15 @@ fn from(host: u8, to: SocketAddr) -> TcpStream {
     stream
 }
 
-/// The response to a connection that sends nothing; empty where it was admitted.
+/// The response to a connection that sends nothing; empty if it was admitted.
 fn read_all(mut stream: &TcpStream) -> String {
     let mut reported = String::new();
-    // With a place nothing comes, which is an error of time.
+    // An admitted connection gets nothing, so the read times out.
     stream.read_to_string(&mut reported).ok();
     reported
 }
 
-/// Opens so many connections, of which so many are refused.
+/// Opens `count` connections, and waits until `refused` of them are.
 fn hold(host: u8, count: usize, refused: usize, to: SocketAddr) -> Vec<TcpStream> {
     let mut streams: Vec<_> = (0..count).map(|_| (from(host, to), false)).collect();
     wait_for(&format!("{refused} of {count} connections to be refused"), LONG, || {
@@ -49,21 +49,21 @@ fn hold(host: u8, count: usize, refused: usize, to: SocketAddr) -> Vec<TcpStream
 }
 
 #[test]
-fn one_address_has_its_share_of_the_places_and_all_have_no_more_than_there_are() {
+fn one_address_has_its_share_of_the_connections_and_all_have_no_more_than_the_bound() {
     let patient = [("LIMITS__IDLE_TIMEOUT", "1h"), ("LIMITS__HEAD_TIMEOUT", "1h")];
     let bounds = [("LIMITS__CONNECTIONS", "12"), ("LIMITS__CONNECTIONS_PER_ADDRESS", "8")];
     let server = Server::start(&[patient, bounds].concat());
-    // Eight of one address have a place, and of another one as many as are left.
+    // Eight of the first address are admitted, and as many of the second one as are left.
     let first = hold(2, 10, 2, server.at());
     let second = hold(3, 6, 2, server.at());
     drop((first, second));
-    wait_for("the places", LONG, || {
+    wait_for("the connections to be given back", LONG, || {
         Client::new(server.at()).ask("GET", "/healthz", &[], b"").is_ok_and(|answer| answer.status == 200)
     });
 }
 
 #[test]
-fn without_the_bound_everybody_has_a_place() {
+fn without_the_bound_every_connection_is_admitted() {
     let server = Server::start(&[("LIMITS__IDLE_TIMEOUT", "1h"), ("LIMITS__HEAD_TIMEOUT", "1h")]);
     hold(2, 10, 0, server.at());
 }
@@ -103,7 +103,7 @@ fn operators_and_publishers_can_have_addresses_of_their_own() {
     assert_eq!(
         (ask(server.at(), "PUT", validate), ask(admin, "PUT", validate)),
         (405, 404),
-        "endpoints give their word there"
+        "endpoints are validated there"
     );
     for path in ["/healthz", "/readyz"] {
         assert_eq!((ask(server.at(), "GET", path), ask(admin, "GET", path)), (200, 200), "{path} is at both");
@@ -111,7 +111,7 @@ fn operators_and_publishers_can_have_addresses_of_their_own() {
 }
 
 #[test]
-fn bounds_of_the_control_plane_are_said_where_they_are_reached() {
+fn an_error_names_the_reached_bound_of_the_control_plane() {
     let server = Server::start(&[
         ("LIMITS__TOPICS", "2"),
         ("LIMITS__SUBSCRIPTIONS_PER_TOPIC", "1"),
