@@ -57,7 +57,6 @@ pub(super) struct ShardRouter {
 
 impl ShardRouter {
     /// A router to these shards, in the order of their numbers.
-    #[expect(dead_code, reason = "the nodes of a cluster have one shard so far")]
     pub(super) fn new(shards: Vec<Forwarder>, config: &Config) -> Self {
         Self { shards: shards.into(), proxies: config.auth.trusted_proxies.clone().into() }
     }
