@@ -45,8 +45,11 @@ const CONTROL: usize = 0;
 /// The maximum size of the body of a request that may concern all shards. Only requests to the control plane do.
 const BODY_BYTES: usize = 256 * 1024;
 
-/// How long the names of namespaces are used that the shards have told.
+/// How long the names of namespaces are used that the shards have told …
 const NAMESPACES_FRESH: Duration = Duration::from_secs(1);
+
+/// … if they do not have one that a client names: it may be new.
+const NAMELESS_FRESH: Duration = Duration::from_millis(100);
 
 /// What forwards the requests of a node. Clones share it.
 #[derive(Clone)]
@@ -193,16 +196,20 @@ impl ThreadRouter {
 
     /// The shard of the namespace that a host names, or of the only one; and whether there is such a namespace.
     async fn shard_of_namespace(&self, label: Option<&str>) -> Routed<(usize, bool)> {
-        let all = self.namespaces().await?;
-        let named = label.and_then(|label| all.iter().find(|name| name.eq_ignore_ascii_case(label)));
+        let is_named = |name: &String| label.is_some_and(|label| name.eq_ignore_ascii_case(label));
+        let mut all = self.namespaces(NAMESPACES_FRESH).await?;
+        if label.is_some() && !all.iter().any(is_named) {
+            all = self.namespaces(NAMELESS_FRESH).await?;
+        }
+        let named = all.iter().find(|name| is_named(name));
         let sole = || all.first().filter(|_| all.len() == 1);
         let found = named.or_else(sole);
         Ok(found.map_or_else(|| (self.any(), false), |name| (shard_of(name, self.shards.len()), true)))
     }
 
-    async fn namespaces(&self) -> Routed<Rc<[String]>> {
+    async fn namespaces(&self, fresh: Duration) -> Routed<Rc<[String]>> {
         let known = self.namespaces.borrow().clone();
-        if let Some((_, names)) = known.filter(|(at, _)| at.elapsed() < NAMESPACES_FRESH) {
+        if let Some((_, names)) = known.filter(|(at, _)| at.elapsed() < fresh) {
             return Ok(names);
         }
         let asked = self.shards.iter().map(|hops| owner::namespaces(hops));
