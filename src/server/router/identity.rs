@@ -30,7 +30,7 @@ const STALE_MAX: Duration = Duration::from_secs(10);
 /// The most callers that a thread knows.
 const CALLERS_MAX: usize = 1_000;
 
-/// What the owner of the control shard has told a thread.
+/// What a thread knows from the owner of the control shard.
 pub(super) struct Identities {
     control: Rc<Hops>,
     known: RefCell<HashMap<String, KnownCaller>>,

@@ -45,10 +45,10 @@ const CONTROL: usize = 0;
 /// The maximum size of the body of a request that may concern all shards. Only requests to the control plane do.
 const BODY_BYTES: usize = 256 * 1024;
 
-/// How long the names of namespaces are used that the shards have told …
+/// How long the names of namespaces from the shards are used for a host with one of these names.
 const NAMESPACES_FRESH: Duration = Duration::from_secs(1);
 
-/// … if they do not have one that a client names: it may be new.
+/// How long they are used for a host without: the namespace may be new.
 const NAMELESS_FRESH: Duration = Duration::from_millis(100);
 
 /// What forwards the requests of a node. Clones share it.
@@ -87,7 +87,7 @@ impl ShardRouter {
 struct ThreadRouter {
     shards: Vec<Rc<Hops>>,
     identities: Rc<Identities>,
-    /// The names of all namespaces, and when they were told.
+    /// The names of all namespaces, and when they were received.
     namespaces: RefCell<Option<(Instant, Rc<[String]>)>>,
     proxies: Arc<[IpNet]>,
 }
@@ -213,8 +213,8 @@ impl ThreadRouter {
             return Ok(names);
         }
         let asked = self.shards.iter().map(|hops| owner::namespaces(hops));
-        let told: Result<Vec<Vec<String>>, _> = futures_util::future::join_all(asked).await.into_iter().collect();
-        let names: Rc<[String]> = told.map_err(unavailable)?.concat().into();
+        let found: Result<Vec<Vec<String>>, _> = futures_util::future::join_all(asked).await.into_iter().collect();
+        let names: Rc<[String]> = found.map_err(unavailable)?.concat().into();
         *self.namespaces.borrow_mut() = Some((Instant::now(), Rc::clone(&names)));
         Ok(names)
     }
