@@ -183,8 +183,8 @@ fn the_commands_of_an_operator_work_at_any_node() {
     ] {
         run(command);
     }
-    let told = run(&["topics", "list"]);
-    assert!(names().iter().all(|name| told.contains(name)), "{told}");
+    let shown = run(&["topics", "list"]);
+    assert!(names().iter().all(|name| shown.contains(name)), "{shown}");
     // A random actor, whichever shard has it, and the actors of one topic.
     let (first, last) = (&names()[0], &names()[5]);
     for body in [json!({"actor": "random", "by": "panic"}), json!({"actor": "topic", "topic": last, "by": "panic"})] {
