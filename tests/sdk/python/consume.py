@@ -80,7 +80,7 @@ def forwarded(client, endpoint, key):
         endpoint, AzureKeyCredential(key), namespace_topic="heat", subscription="work"
     )
     [one] = receive(consumer, 1)
-    assert (one.event.id, one.event.type, one.event.data) == (event.id, "Heat.Measured", {"degrees": 81.5}), one
+    assert (one.event.id, one.event.type, one.event.data) == (str(event.id), "Heat.Measured", {"degrees": 81.5}), one
     consumer.acknowledge(lock_tokens=[one.broker_properties.lock_token])
 
 
