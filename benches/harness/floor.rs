@@ -70,7 +70,7 @@ impl Floor {
         Self::start(again, &format!("callers {base} {urls} {at_a_time}"))
     }
 
-    /// Posts to as many distinct endpoints in turn, each over a connection of its own, when told to.
+    /// Posts to as many distinct endpoints in turn, each over a connection of its own, on request.
     pub(crate) fn everywhere(again: fn() -> Command, port: u16, endpoints: usize, at_a_time: usize) -> Self {
         Self::start(again, &format!("everywhere {port} {endpoints} {at_a_time}"))
     }
