@@ -8,6 +8,7 @@ use std::{
     net::{SocketAddr, TcpListener},
     path::Path,
     sync::{Arc, atomic::Ordering},
+    time::Duration,
 };
 
 #[cfg(feature = "nats")]
@@ -17,7 +18,7 @@ use tokio::task::JoinHandle;
 
 use super::{ClusterError, ClusterNode};
 #[cfg(feature = "nats")]
-use super::{DRAIN_MAX, StoppableLog, check_unreplicated, follow_interval, is_lost, options};
+use super::{DRAIN_MAX, StoppableLog, check_unreplicated, is_lost, options};
 #[cfg(feature = "nats")]
 use crate::{
     admin::ClusterContext,
@@ -51,6 +52,15 @@ use crate::{
     server::ServerError,
     store::rocks::RocksStore,
 };
+
+/// The interval between two reads of a standby that has applied everything. A node reads as often for many shards as for
+/// [`FOLLOWED_AT_ONCE`], so that an idle cluster asks little of the servers of NATS.
+#[cfg(feature = "nats")]
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The number of shards above which a standby reads each less often.
+#[cfg(feature = "nats")]
+const FOLLOWED_AT_ONCE: u32 = 4;
 
 /// The fewest bytes of the secret of the nodes.
 #[cfg(feature = "nats")]
@@ -189,6 +199,12 @@ async fn position(store: Arc<RocksStore>, log: Arc<dyn Changelog>) -> Result<u64
     };
     let read = tokio::task::spawn_blocking(read).await.expect("reading a store does not panic");
     Ok(read?)
+}
+
+/// The interval between two reads of the changelog of each shard, by the number of shards.
+#[cfg(feature = "nats")]
+fn follow_interval(shards: usize) -> Duration {
+    FOLLOW_INTERVAL * u32::try_from(shards).unwrap_or(u32::MAX).div_ceil(FOLLOWED_AT_ONCE)
 }
 
 /// TLS to the servers of NATS. A client certificate of this node is added to `certificates`.

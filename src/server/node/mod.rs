@@ -62,13 +62,6 @@ use crate::{
     },
 };
 
-/// The interval between two reads of a standby that has applied everything. Reads of several shards are as many as those of
-/// [`FOLLOWED_AT_ONCE`], so that an idle cluster asks little of the servers of NATS.
-const FOLLOW_INTERVAL: Duration = Duration::from_millis(50);
-
-/// The number of shards from which on a standby reads less often.
-const FOLLOWED_AT_ONCE: u32 = 4;
-
 /// The interval between two syncs of the local store, and between two reports of the positions.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -467,12 +460,6 @@ fn follow(
 
 fn options() -> ReplicationOptions {
     ReplicationOptions { pause_max: PAUSE_MAX, ..ReplicationOptions::default() }
-}
-
-/// The interval between two reads of the changelog of each of so many shards.
-#[cfg(feature = "nats")]
-fn follow_interval(shards: usize) -> Duration {
-    FOLLOW_INTERVAL * u32::try_from(shards).unwrap_or(u32::MAX).div_ceil(FOLLOWED_AT_ONCE)
 }
 
 /// The thread of a standby that applies the changelog.
