@@ -1,7 +1,7 @@
 //! The connections to endpoints, monitored.
 //!
 //! The HTTP codec takes an interim response (1xx) for the final one, and a request is written before its response is read. So
-//! [`exchange`](super::exchange) gets a socket of this module, above TLS if there is TLS, which
+//! `exchange` gets a socket of this module, above TLS if there is TLS, which
 //! - is opened by [`dial`](super::dial), to an address that the rules allow;
 //! - records for the current request (its `RequestAttempt`) that it was used before, and the number of received bytes;
 //! - removes interim responses from what is read, except 101, which ends HTTP on the connection;

@@ -3,7 +3,7 @@
 //! awc is made for clients that talk to trusted servers. Endpoints are not trusted. So, point by point (for awc 3.11):
 //! - *Redirects* are never followed: a login page's 200 is not a delivery.
 //! - *Compression* is compiled out and no `Accept-Encoding` is sent; a body is kept as received.
-//! - *Connections* are those of [`exchange`](super::exchange), which is the middleware of the client: awc's own pool costs
+//! - *Connections* are those of `exchange`, which is the middleware of the client: awc's own pool costs
 //!   more than what it does, and limits the connections over all hosts. The caller limits requests per subscription.
 //! - *Timers*: awc's own cover parts of a request and are off. One timer covers name, connection, TLS, request and head.
 //! - *Interim responses* (1xx) are final responses for the codec. [`socket`](super::socket) removes them from what it reads.
