@@ -14,7 +14,7 @@ use crate::{
 
 /// A scene ends itself before, and takes its server and its browser with it. The long form has a tail of an hour.
 fn longest() -> Duration {
-    Duration::from_secs(if std::env::var_os("GRIDHOOK_SOAK").is_some() { 4_500 } else { 1_200 })
+    Duration::from_secs(needs::many(1_200, 4_500))
 }
 
 /// Where Debian's package has the browser.

@@ -24,6 +24,7 @@ use gridhook::{
 use tempfile::TempDir;
 
 use super::{chunk, copy_folder, scratch};
+use crate::support::needs::many;
 
 /// Kinds of a store's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -347,14 +348,9 @@ fn copy(from: &Path) -> TempDir {
     folder
 }
 
-/// A few rounds, or hundreds in a soak run.
-fn rounds(usual: u64, soak: u64) -> u64 {
-    if std::env::var_os("GRIDHOOK_SOAK").is_some() { soak } else { usual }
-}
-
 fn no_damage_is_silent(is_killed: bool, state: &str) {
     let used = used(is_killed);
-    let verdicts = damage(&used, rounds(4, 40), &KINDS, read);
+    let verdicts = damage(&used, many(4, 40), &KINDS, read);
     for (kind, verdicts) in &verdicts {
         println!("{kind:?} of a {state} store: {verdicts}");
     }
@@ -395,7 +391,7 @@ fn read_with_defaults(folder: &Path) -> Result<Result<Records, String>, String> 
 #[test]
 fn with_default_options_the_same_damage_is_silent() {
     let used = used(false);
-    let verdicts = damage(&used, rounds(4, 50), &[FileKind::Wal], read_with_defaults);
+    let verdicts = damage(&used, many(4, 50), &[FileKind::Wal], read_with_defaults);
     println!("logs, by RocksDB's own defaults: {}", verdicts[&FileKind::Wal]);
     assert!(!verdicts[&FileKind::Wal].lost.is_empty(), "the test would not notice a loss");
 }
@@ -407,7 +403,7 @@ fn a_manifest_that_ends_anywhere_is_never_silent() {
     let manifest = |folder: &Path| files(folder, FileKind::Manifest).pop().expect("a manifest");
     let length = fs::metadata(manifest(still.path())).expect("a file").len();
     // An odd step, so that cuts are not aligned with blocks.
-    let step = if std::env::var_os("GRIDHOOK_SOAK").is_some() { 1 } else { (length as usize / 40) | 1 };
+    let step = many((length as usize / 40) | 1, 1);
     let mut verdicts = Verdicts::default();
     for end in (0..length).step_by(step) {
         let folder = copy(still.path());

@@ -11,6 +11,7 @@ use gridhook::store::{
 };
 
 use super::{copy_folder, keys_in, scratch};
+use crate::support::needs::many;
 
 const BATCHES: u32 = 40;
 
@@ -53,7 +54,7 @@ fn a_log_that_ends_anywhere_has_a_prefix_of_what_was_written() {
         ends.push(length(folder.path()));
     }
     let last = *ends.last().expect("batches");
-    let every = if std::env::var_os("GRIDHOOK_SOAK").is_some() { 7 } else { 211 };
+    let every = many(211, 7);
     let anywhere = (0..last).step_by(every);
     let edges = ends.iter().step_by(every / 30 + 1).flat_map(|end| [*end - 1, *end]);
     let mut cuts = 0;

@@ -79,6 +79,7 @@ use gridhook::{
     },
 };
 
+pub(crate) use crate::support::needs::many;
 use crate::support::{
     load, publisher,
     server::{self, Server, operator, wait_for},
@@ -87,11 +88,6 @@ use crate::support::{
 
 /// How long a test waits for what must come.
 const LONG: Duration = Duration::from_secs(60);
-
-/// `usual`, or `soak` where there is time.
-pub(crate) fn many(usual: usize, soak: usize) -> usize {
-    if std::env::var_os("GRIDHOOK_SOAK").is_some() { soak } else { usual }
-}
 
 /// Changes the store of a server that is down, by this clock.
 fn in_store(server: &Server, clock: Clock, change: impl AsyncFnOnce(Arc<Registry>, Journal)) {

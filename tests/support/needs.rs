@@ -90,9 +90,14 @@ pub(crate) fn node() -> bool {
     can_run("node", Command::new("node").arg("--version")) && can_run("node", Command::new("npm").arg("--version"))
 }
 
+/// `usual`, or `soak` in `make soak`, where there is time.
+pub(crate) fn many<T>(usual: T, soak: T) -> T {
+    if env::var_os("GRIDHOOK_SOAK").is_some() { soak } else { usual }
+}
+
 /// A test that runs in `make soak` only. Its short form is another test.
 pub(crate) fn soak() -> bool {
-    let is_soak = env::var_os("GRIDHOOK_SOAK").is_some();
+    let is_soak = many(false, true);
     if !is_soak {
         note("runs in its long form only: make soak");
     }

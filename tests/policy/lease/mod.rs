@@ -26,7 +26,7 @@ use super::{
     disk::{load, pending_of},
     model::{is_chosen, run_each},
 };
-use crate::support::memory_store::MemoryStore;
+use crate::support::{memory_store::MemoryStore, needs::many};
 
 /// An injected bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,7 +169,7 @@ fn run_scenario(seed: u64, bug: Option<Bug>, steps: &mut BTreeMap<&'static str, 
 fn each_event_is_with_one_client_and_ends_once_whatever_happens() {
     let _rows = crate::spec::shows(&["S001-006", "S001-007"]);
     let (mut steps, mut injected) = (BTreeMap::new(), 0);
-    let usual = if std::env::var_os("GRIDHOOK_SOAK").is_some() { 3000 } else { 200 };
+    let usual = many(200, 3000);
     run_each(0..usual, |seed| run_scenario(seed, None, &mut steps, &mut injected));
     println!("steps that were taken, and refused: {steps:?}");
     if is_chosen() {

@@ -10,6 +10,7 @@ use gridhook::{
 };
 
 use super::*;
+use crate::support::needs::many;
 
 impl Scenario {
     /// A new process after a power cut: it has the first `kept` writes of `former`.
@@ -91,7 +92,7 @@ fn recover_from_prefixes(seed: u64, every: usize, promised_later: usize) -> usiz
 
 #[test]
 fn from_every_prefix_of_synced_writes_all_events_end_and_guarantees_hold() {
-    let (scenarios, every) = if std::env::var_os("GRIDHOOK_SOAK").is_some() { (100, 1) } else { (40, 3) };
+    let (scenarios, every) = many((40, 3), (100, 1));
     let tried: usize = (0..scenarios).map(|seed| recover_from_prefixes(seed, every, 0)).sum();
     println!(
         "{tried} prefixes of the writes of {scenarios} scenarios: recovered, nothing promised is missing, all came to an end"
