@@ -24,8 +24,17 @@ fn is_there() -> bool {
     needs::node() && needs::can_run("chromium", Command::new(CHROMIUM).args(["--no-sandbox", "--version"]))
 }
 
-/// Plays a scene to its end, and returns what it measured.
-fn play(scene: &str) -> String {
+/// Plays a scene to its end.
+fn play(scene: &str) {
+    play_with(scene, &[]);
+}
+
+/// Plays a scene whose servers are nodes of a cluster with several shards.
+fn play_with_shards(scene: &str) {
+    play_with(scene, &[("GRIDHOOK_SCENE_SHARDS", "3")]);
+}
+
+fn play_with(scene: &str, variables: &[(&str, &str)]) {
     let _turn = Turn::take();
     let stage = packages::stage("browser");
     let logs = TempDir::new().expect("a folder");
@@ -36,6 +45,7 @@ fn play(scene: &str) -> String {
         .env("GRIDHOOK_BINARY", env!("CARGO_BIN_EXE_gridhook"))
         .env("GRIDHOOK_CHROMIUM", CHROMIUM)
         .env("GRIDHOOK_SCENE_SECONDS", (longest().as_secs() - 30).to_string())
+        .envs(variables.iter().copied())
         .env("GRIDHOOK_PAGE", PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/dashboard/page"));
     let mut child = program.stdout(file("out")).stderr(file("err")).spawn().expect("the scene begins");
     let mut ended = None;
@@ -46,7 +56,6 @@ fn play(scene: &str) -> String {
     let read = |name: &str| std::fs::read_to_string(logs.path().join(name)).unwrap_or_default();
     assert!(ended.is_some_and(|status| status.success()), "{scene}:\n{}{}", read("out"), read("err"));
     print!("{}", read("out"));
-    read("out")
 }
 
 #[test]
@@ -74,6 +83,14 @@ fn text_of_others_stays_text() {
 fn the_nodes_of_a_cluster_are_seen_moved_drained_and_forgotten() {
     if is_there() && has_nats() {
         play("cluster.mjs");
+    }
+}
+
+#[test]
+fn operators_and_holders_of_links_reach_their_ends_on_a_node_with_several_shards() {
+    if is_there() && has_nats() {
+        play_with_shards("journeys.mjs");
+        play_with_shards("portal.mjs");
     }
 }
 

@@ -1,29 +1,17 @@
 // The nodes of a cluster: seen by everyone, moved, drained and forgotten by who may; on two real nodes and a server of NATS.
-import { spawn } from 'node:child_process';
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { NETWORK, Server, atEnd, check, hash, scene, show, until, violations, visit } from './support.mjs';
+import { NETWORK, Server, atEnd, check, hash, nats, node, scene, show, until, violations, visit } from './support.mjs';
 
 const AT = hash('server', { tab: 'cluster' });
 const HOSTILE = '"><img src=x onerror=alert(1)>';
 
-const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'gridhook-nats-'));
+const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'gridhook-nodes-'));
+atEnd(() => fs.rmSync(folder, { recursive: true, force: true }));
 let nodes;
 let page;
 let watch;
-
-async function nats() {
-  const file = path.join(folder, 'nats.conf');
-  fs.writeFileSync(file, `listen: "127.0.0.1:-1"\nports_file_dir: "${folder}"\nmax_payload: 8MB\njetstream { store_dir: "${folder}/data" }\n`);
-  const child = spawn('nats-server', ['-c', file], { stdio: 'ignore' });
-  atEnd(() => {
-    child.kill('SIGKILL');
-    fs.rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
-  });
-  const ports = path.join(folder, `nats-server_${child.pid}.ports`);
-  return until('NATS', () => fs.existsSync(ports) && JSON.parse(fs.readFileSync(ports, 'utf8') || '{}').nats?.[0]);
-}
 
 const row = (name, of = page) => of.getByRole('region', { name: 'Nodes' }).locator('tbody tr').filter({ has: of.getByText(name, { exact: true }) });
 const says = (name, text, of = page) => row(name, of).locator('.badge', { hasText: text }).first().waitFor();
@@ -64,13 +52,7 @@ await scene({
 
   async 'two nodes'() {
     const url = await nats();
-    const secret = path.join(folder, 'secret');
-    fs.writeFileSync(secret, 'a-secret-of-the-nodes-of-this-test');
-    const settings = (node) => ({
-      GRIDHOOK_CLUSTER__ENGINE: 'nats', GRIDHOOK_CLUSTER__NAME: 'shop', GRIDHOOK_CLUSTER__NODE: node,
-      GRIDHOOK_CLUSTER__URLS: url, GRIDHOOK_CLUSTER__DURABILITY: 'unchecked', GRIDHOOK_CLUSTER__REPLICAS: '1', GRIDHOOK_CLUSTER__NODE_LISTEN: '127.0.0.1:0',
-      GRIDHOOK_CLUSTER__SECRET_FILE: secret, GRIDHOOK_CLUSTER__RENEW: '100ms', GRIDHOOK_CLUSTER__EXPIRY: '6s',
-    });
+    const settings = (name) => node(name, url, folder);
     nodes = { a: await Server.start(settings('a')) };
     await until('an owner', async () => (await nodes.a.ask('GET', '/cluster/ownership')).value[0]?.ownerName === 'a');
     nodes.b = await Server.start(settings('b'));

@@ -3,6 +3,7 @@ import { spawn } from 'node:child_process';
 import fs from 'node:fs';
 import http from 'node:http';
 import { createRequire } from 'node:module';
+import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { chromium } from 'playwright-core';
@@ -44,6 +45,43 @@ export async function until(what, so, most = WAIT) {
   }
 }
 
+/** A server of NATS on a folder of its own: its URL. */
+export async function nats() {
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'gridhook-nats-'));
+  const file = path.join(folder, 'nats.conf');
+  fs.writeFileSync(file, `listen: "127.0.0.1:-1"\nports_file_dir: "${folder}"\nmax_payload: 8MB\njetstream { store_dir: "${folder}/data" }\n`);
+  const child = spawn('nats-server', ['-c', file], { stdio: 'ignore' });
+  atEnd(() => {
+    child.kill('SIGKILL');
+    fs.rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
+  });
+  const ports = path.join(folder, `nats-server_${child.pid}.ports`);
+  return until('NATS', () => fs.existsSync(ports) && JSON.parse(fs.readFileSync(ports, 'utf8') || '{}').nats?.[0]);
+}
+
+/** The first of `count` free ports of loopback in a row, below those that the system gives away. */
+async function freePorts(count) {
+  const free = (port) => new Promise((done) => {
+    const probe = net.createServer().once('error', () => done(false)).listen(port, '127.0.0.1', () => probe.close(() => done(true)));
+  });
+  return until('free ports', async () => {
+    const first = 10000 + Math.floor(Math.random() * 20000);
+    for (let port = first; port < first + count; port++) if (!(await free(port))) return undefined;
+    return first;
+  });
+}
+
+/** The settings of a node. Its secret is in this folder. */
+export function node(name, urls, folder) {
+  const secret = path.join(folder, 'secret');
+  fs.writeFileSync(secret, 'a-secret-of-the-nodes-of-this-test');
+  return {
+    GRIDHOOK_CLUSTER__ENGINE: 'nats', GRIDHOOK_CLUSTER__NAME: 'shop', GRIDHOOK_CLUSTER__NODE: name,
+    GRIDHOOK_CLUSTER__URLS: urls, GRIDHOOK_CLUSTER__DURABILITY: 'unchecked', GRIDHOOK_CLUSTER__REPLICAS: '1', GRIDHOOK_CLUSTER__NODE_LISTEN: '127.0.0.1:0',
+    GRIDHOOK_CLUSTER__SECRET_FILE: secret, GRIDHOOK_CLUSTER__RENEW: '100ms', GRIDHOOK_CLUSTER__EXPIRY: '6s',
+  };
+}
+
 /** The real binary on a folder of its own. */
 export class Server {
   constructor(settings = {}) {
@@ -58,6 +96,13 @@ export class Server {
 
   static async start(settings) {
     const server = new Server(settings);
+    // With GRIDHOOK_SCENE_SHARDS it is a node of a cluster that has this many shards, and owns all of them.
+    const shards = process.env.GRIDHOOK_SCENE_SHARDS;
+    if (shards && settings?.GRIDHOOK_CLUSTER__ENGINE === undefined) {
+      const alone = node('alone', await nats(), server.folder);
+      const listen = `127.0.0.1:${await freePorts(Number(shards))}`;
+      server.settings = { ...alone, GRIDHOOK_CLUSTER__NODE_LISTEN: listen, GRIDHOOK_CLUSTER__SHARDS: shards, ...settings };
+    }
     await server.start();
     return server;
   }
