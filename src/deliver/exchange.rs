@@ -49,6 +49,7 @@ use tokio_util::{
 use super::{
     dial::Connector,
     socket::{ATTEMPT, ControlledSocket},
+    sockets::Sockets,
     webhook::ClientOptions,
 };
 
@@ -73,6 +74,7 @@ struct Pool {
     connector: Connector,
     keep_alive: Duration,
     lifetime: Duration,
+    sockets: Sockets,
     plain: RefCell<IdleConnections>,
     secure: RefCell<IdleConnections>,
     /// The date that requests have. A timer renews it, so it is here only while there are connections.
@@ -90,6 +92,7 @@ impl Exchange {
             connector,
             keep_alive: options.keep_alive,
             lifetime: options.lifetime,
+            sockets: options.sockets.clone(),
             plain: RefCell::default(),
             secure: RefCell::default(),
             dated: RefCell::default(),
@@ -98,12 +101,18 @@ impl Exchange {
         }))
     }
 
-    /// Closes connections that have been idle for long. Returns how many idle ones are left.
+    /// Closes connections that have been idle for long, and those with the permits that requests are short of. Returns how
+    /// many idle ones are left.
     pub(super) fn sweep(&self) -> usize {
+        let is_short = self.0.sockets.is_short();
+        let gives_back = |socket: &ControlledSocket| {
+            // More than are short, so that the next sweep is not soon.
+            is_short && socket.control().has_borrowed() && !self.0.sockets.is_ample()
+        };
         let mut left = 0;
         for idle in [&self.0.plain, &self.0.secure] {
             idle.borrow_mut().retain(|_, connections| {
-                connections.retain(|socket| self.0.may_be_used(socket));
+                connections.retain(|socket| self.0.may_be_used(socket) && !gives_back(socket));
                 left += connections.len();
                 !connections.is_empty()
             });

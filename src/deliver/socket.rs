@@ -231,6 +231,11 @@ impl SocketControl {
         self.opened.elapsed()
     }
 
+    /// Whether it is idle with the permit of a request.
+    pub(super) fn has_borrowed(&self) -> bool {
+        self.kept.borrow().as_ref().is_some_and(KeptConnection::is_borrowed)
+    }
+
     /// Assigns the connection to the request that writes to it.
     fn claim(self: &Rc<Self>, request_attempt: &RequestAttempt) {
         let mut owner = request_attempt.control.borrow_mut();

@@ -1,8 +1,9 @@
 //! The budget of file descriptors for deliveries, shared by all threads.
 //!
 //! A connection in use belongs to a request in flight, and a request takes a permit before it is sent. An idle
-//! connection takes a permit of another kind; if none is free, it is closed instead of kept. So deliveries never use the
-//! descriptors that the store and the publishers need.
+//! connection takes a permit of another kind, or borrows that of a request while enough of these are free; otherwise it is
+//! closed instead of kept. So deliveries never use the descriptors that the store and the publishers need. When requests
+//! become short of permits, the clients close the connections that borrowed some ([`Sockets::reclaimed`]).
 //!
 //! A request never waits once it has left the subscription, because its attempt would be counted and its time would
 //! run. Instead the subscription checks [`Sockets::free`] before it sends, and is woken when a permit is free. Two
@@ -16,6 +17,11 @@ use std::{
     },
 };
 
+use tokio::sync::{Notify, futures::Notified};
+
+/// The share of the permits for requests that idle connections do not borrow.
+const RESERVE: isize = 8;
+
 /// Called once, when a permit is free.
 type Wake = Box<dyn FnOnce() + Send>;
 
@@ -28,6 +34,12 @@ struct SocketsShared {
     free: AtomicIsize,
     /// Free permits for idle connections.
     idle: AtomicIsize,
+    /// Permits for requests that idle connections have borrowed.
+    borrowed: AtomicIsize,
+    /// Permits for requests that idle connections do not borrow.
+    reserve: isize,
+    /// Notified when permits that were borrowed are needed.
+    reclaim: Notify,
     waiting: Mutex<VecDeque<Wake>>,
     /// The length of `waiting`, readable without the lock.
     waiters: AtomicUsize,
@@ -37,7 +49,18 @@ struct SocketsShared {
 pub struct Taken(Arc<SocketsShared>);
 
 /// The permit of an idle connection, until it is dropped.
-pub(super) struct KeptConnection(Arc<SocketsShared>);
+pub(super) struct KeptConnection {
+    shared: Arc<SocketsShared>,
+    /// Whether it is that of a request.
+    is_borrowed: bool,
+}
+
+impl KeptConnection {
+    /// Whether it is the permit of a request.
+    pub(super) fn is_borrowed(&self) -> bool {
+        self.is_borrowed
+    }
+}
 
 impl Default for Sockets {
     /// Without a practical limit.
@@ -49,14 +72,29 @@ impl Default for Sockets {
 impl Sockets {
     /// A budget for this many requests in flight and idle connections.
     pub fn new(requests: usize, idle: usize) -> Self {
-        let permits = |count| AtomicIsize::new(isize::try_from(count).unwrap_or(isize::MAX / 2));
-        let (waiting, waiters) = (Mutex::default(), AtomicUsize::new(0));
-        Self(Arc::new(SocketsShared { free: permits(requests), idle: permits(idle), waiting, waiters }))
+        let permits = |count| isize::try_from(count).unwrap_or(isize::MAX / 2);
+        let requests = permits(requests);
+        Self(Arc::new(SocketsShared {
+            free: AtomicIsize::new(requests),
+            idle: AtomicIsize::new(permits(idle)),
+            borrowed: AtomicIsize::new(0),
+            reserve: (requests / RESERVE).max(1),
+            reclaim: Notify::new(),
+            waiting: Mutex::default(),
+            waiters: AtomicUsize::new(0),
+        }))
     }
 
     /// How many more requests may be sent now.
     pub fn free(&self) -> usize {
         usize::try_from(self.0.free.load(Ordering::Acquire)).unwrap_or(0)
+    }
+
+    /// How many more requests may be sent once idle connections have given back what they borrowed.
+    pub fn available(&self) -> usize {
+        let shared = &self.0;
+        let available = shared.free.load(Ordering::Acquire) + shared.borrowed.load(Ordering::Acquire);
+        usize::try_from(available).unwrap_or(0)
     }
 
     /// How many subscriptions wait for a permit.
@@ -67,6 +105,9 @@ impl Sockets {
     /// Takes the permit of a request.
     pub fn take(&self) -> Taken {
         self.0.free.fetch_sub(1, Ordering::AcqRel);
+        if self.is_short() {
+            self.0.reclaim.notify_waiters();
+        }
         Taken(Arc::clone(&self.0))
     }
 
@@ -87,11 +128,36 @@ impl Sockets {
 
     /// Takes a permit for an idle connection; [`None`] if the connection must be closed.
     pub(super) fn keep(&self) -> Option<KeptConnection> {
-        if self.0.idle.fetch_sub(1, Ordering::AcqRel) > 0 {
-            return Some(KeptConnection(Arc::clone(&self.0)));
-        }
-        self.0.idle.fetch_add(1, Ordering::AcqRel);
-        None
+        let take = |permits: &AtomicIsize, left: isize| {
+            let taken = |free| (free > left).then_some(free - 1);
+            permits.fetch_update(Ordering::AcqRel, Ordering::Acquire, taken).is_ok()
+        };
+        let shared = &self.0;
+        let is_borrowed = if take(&shared.idle, 0) {
+            false
+        } else if self.waiting() == 0 && take(&shared.free, shared.reserve) {
+            shared.borrowed.fetch_add(1, Ordering::AcqRel);
+            true
+        } else {
+            return None;
+        };
+        Some(KeptConnection { shared: Arc::clone(shared), is_borrowed })
+    }
+
+    /// Whether requests are short of permits that idle connections have borrowed.
+    pub(super) fn is_short(&self) -> bool {
+        let shared = &self.0;
+        shared.free.load(Ordering::Acquire) <= shared.reserve / 2 && shared.borrowed.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether so many permits for requests are free that idle connections need not give back more.
+    pub(super) fn is_ample(&self) -> bool {
+        self.0.free.load(Ordering::Acquire) > self.0.reserve * 2
+    }
+
+    /// Ends when requests become short of permits that idle connections have borrowed.
+    pub(super) fn reclaimed(&self) -> Notified<'_> {
+        self.0.reclaim.notified()
     }
 }
 
@@ -123,6 +189,13 @@ impl Drop for Taken {
 
 impl Drop for KeptConnection {
     fn drop(&mut self) {
-        self.0.idle.fetch_add(1, Ordering::AcqRel);
+        let Self { shared, is_borrowed } = self;
+        if *is_borrowed {
+            shared.free.fetch_add(1, Ordering::AcqRel);
+            shared.borrowed.fetch_sub(1, Ordering::AcqRel);
+            shared.pass_on();
+        } else {
+            shared.idle.fetch_add(1, Ordering::AcqRel);
+        }
     }
 }

@@ -22,6 +22,7 @@
 use std::{
     borrow::Cow,
     cell::Cell,
+    pin::pin,
     rc::{Rc, Weak},
     sync::{Arc, OnceLock},
     time::Duration,
@@ -341,12 +342,20 @@ impl WebhookClient {
 }
 
 async fn keep_sweeping(client: Weak<ClientInner>) {
+    let Some((sockets, pause)) =
+        client.upgrade().map(|inner| (inner.options.sockets.clone(), inner.options.keep_alive / 2))
+    else {
+        return;
+    };
     loop {
-        let Some(pause) = client.upgrade().map(|inner| inner.options.keep_alive / 2) else { return };
-        tokio::time::sleep(pause.max(Duration::from_millis(10))).await;
-        if let Some(inner) = client.upgrade() {
-            inner.exchange.sweep();
-        }
+        let mut reclaimed = pin!(sockets.reclaimed());
+        // From here on a notification is not lost.
+        reclaimed.as_mut().enable();
+        match client.upgrade() {
+            Some(inner) => inner.exchange.sweep(),
+            None => return,
+        };
+        timeout(pause.max(Duration::from_millis(10)), reclaimed).await.ok();
     }
 }
 

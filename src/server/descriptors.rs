@@ -41,7 +41,7 @@ pub struct DescriptorBudget {
     pub refusals: usize,
     /// For requests in flight to endpoints.
     pub outbound: usize,
-    /// For idle connections to endpoints.
+    /// For idle connections to endpoints, which also borrow what requests in flight do not need.
     pub idle: usize,
 }
 

@@ -328,7 +328,7 @@ pub(super) fn metric_sources(recovered: &Recovered, delivery: &Delivery, bound: 
         publisher: Some(publisher.clone()),
         listeners: address.counters.clone(),
         clock: Some(core.clock.clone()),
-        sockets: Some(Box::new(move || (sockets.free() as u64, sockets.waiting() as u64))),
+        sockets: Some(Box::new(move || (sockets.available() as u64, sockets.waiting() as u64))),
         ready: Some(Box::new(move || health.readiness().ready)),
         spans: settings::spans(tracer.clone()),
         backups: Some(Box::new(move || Some((backups.figures()?, interval)))),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gridhook::{
-    deliver::{ClientOptions, WebhookClient},
+    deliver::{ClientOptions, Sockets, WebhookClient},
     policy::outcome::{Failure, Outcome},
 };
 
@@ -192,6 +192,31 @@ async fn idle_connections_do_not_accumulate() {
         assert_eq!(client.sweep(), 0);
     }
     assert!(eventually(|| endpoint.closed() == 80).await);
+}
+
+#[actix_rt::test]
+async fn idle_connections_borrow_the_permits_of_requests_until_these_are_short() {
+    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let address = endpoint.address();
+    let sockets = Sockets::new(16, 1);
+    let (keep_alive, names) = (Duration::from_secs(3_600), with_names(move |_, _| Some(Ok(vec![address]))));
+    let client = WebhookClient::new(ClientOptions { keep_alive, sockets: sockets.clone(), ..names });
+    for _ in 0..2 {
+        for number in 0..5 {
+            post_to(&client, &format!("http://h{number}.test/"), AMPLE).await;
+        }
+    }
+    assert_eq!((endpoint.connections(), client.sweep()), (5, 5), "each connection is reused");
+    assert_eq!((sockets.free(), sockets.available()), (12, 16));
+    let mut taken = Vec::new();
+    for number in 0..16 {
+        assert!(eventually(|| sockets.free() > 0).await, "request {number} gets a permit");
+        taken.push(sockets.take());
+    }
+    assert!(eventually(|| endpoint.closed() == 4).await, "one connection has a permit for idle ones");
+    assert_eq!((client.sweep(), sockets.free(), sockets.available()), (1, 0, 0));
+    drop(taken);
+    assert_eq!((sockets.free(), sockets.available()), (16, 16));
 }
 
 #[actix_rt::test]
