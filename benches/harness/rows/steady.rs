@@ -1,11 +1,12 @@
 //! A few hundred events a second, as on most servers: the cost of an event that shares no sync and no request with
-//! others.
+//! others. The relay shows how much more each event costs at such a rate, without any work of the server.
 
 use super::USUAL;
 use crate::harness::{
     Bench,
     endpoint::Endpoint,
-    load::{Shape, open},
+    floor::Floor,
+    load::{Shape, Target, open},
     row::{Against, Row},
     stage::{Cost, Stage},
 };
@@ -18,25 +19,28 @@ const CONNECTIONS: usize = 4;
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let (scale, endpoint, stage) = (&bench.scale, Endpoint::start(), Stage::start());
+    let (relay, relayed) = Floor::relay(bench.again, &endpoint.url("/"));
     let target = stage.topic("orders", "current");
     stage.subscribe("orders", "billing", &endpoint.url("/billing"), |spec| spec);
-    let cost = |time| {
-        let load = || open(std::slice::from_ref(&target), Shape::KIBIBYTE, CONNECTIONS, RATE, time);
-        Cost::of(stage.server.id(), &endpoint, 1, load)
+    let cost = |process, target: &Target, time| {
+        let load = || open(std::slice::from_ref(target), Shape::KIBIBYTE, CONNECTIONS, RATE, time);
+        Cost::of(process, &endpoint, 1, load)
     };
-    cost(scale.time / 4);
-    let costs: Vec<Cost> = (0..scale.runs).map(|_| cost(scale.time * 2)).collect();
+    let pair = |time| (cost(relay.id(), &relayed, time), cost(stage.server.id(), &target, time));
+    pair(scale.time / 4);
+    let (floors, costs): (Vec<Cost>, Vec<Cost>) = (0..scale.runs).map(|_| pair(scale.time * 2)).unzip();
+    let each = |costs: &[Cost]| costs.iter().map(Cost::each).collect();
     vec![Row {
         number: "19",
         what: "300 events of 1 KiB a second: CPU an event",
         on: USUAL.to_owned(),
         unit: "µs",
-        floor_is: "none",
+        floor_is: "a relay of the same bodies at the same rate",
         against: Against::Most,
         budget: 200.0,
         stretch: 120.0,
-        figures: costs.iter().map(Cost::each).collect(),
-        floors: Vec::new(),
+        figures: each(&costs),
+        floors: each(&floors),
         beside: costs.last().map(Cost::beside).unwrap_or_default(),
     }]
 }
