@@ -244,15 +244,18 @@ impl RocksStore {
                 }
         });
         let mut writes = WriteBatch::with_capacity_bytes(OP_BYTES + bytes.sum::<usize>());
-        let families = Family::ALL.map(|family| self.family(family));
         // A memtable finds the position of a key faster from the one before it. The order of changes of one key stays.
         let mut ops: Vec<&WriteOp> = batch.0.iter().collect();
         ops.sort_by_key(|op| op.family_and_key());
-        for op in ops {
-            match op {
-                WriteOp::Put(family, key, value) => writes.put_cf(families[*family as usize], key, value),
-                WriteOp::Delete(family, key) => writes.delete_cf(families[*family as usize], key),
-                WriteOp::SingleDelete(family, key) => writes.single_delete_cf(families[*family as usize], key),
+        // A family is found by its name, and a batch has few of them.
+        for ops in ops.chunk_by(|op, next| op.family_and_key().0 == next.family_and_key().0) {
+            let family = self.family(ops[0].family_and_key().0);
+            for op in ops {
+                match op {
+                    WriteOp::Put(_, key, value) => writes.put_cf(family, key, value),
+                    WriteOp::Delete(_, key) => writes.delete_cf(family, key),
+                    WriteOp::SingleDelete(_, key) => writes.single_delete_cf(family, key),
+                }
             }
         }
         writes
