@@ -1,11 +1,12 @@
 //! Three nodes that replicate one store through three servers of NATS: what availability costs, beside one node without a
-//! cluster, and beside NATS alone with as many bytes.
+//! cluster, and beside NATS alone with as many bytes. Then the same nodes with several shards, beside one.
 
-use std::{fs, time::Duration};
+use std::{fs, ops::Range, time::Duration};
 
+use gridhook::cluster::shard_of;
 use serde_json::{Value, json};
 
-use super::USUAL;
+use super::{MEGABYTE, USUAL};
 use crate::{
     harness::{
         Bench,
@@ -18,6 +19,7 @@ use crate::{
     },
     support::{
         nats::{NatsCluster, PASSWORD, has_nats},
+        port::ReservedPort,
         process,
         server::{Server, SubscriptionSpec, events_path, wait_for},
     },
@@ -32,6 +34,27 @@ const START: Duration = Duration::from_secs(120);
 /// The stream of the floor.
 const STREAM: &str = "floor";
 
+/// The shards of three nodes that deliver together.
+const SHARDS: usize = 6;
+
+/// The shards of a node whose memory is measured.
+const MANY_SHARDS: usize = 16;
+
+/// How long an idle node is left alone before and while it is measured.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// The servers, by their places in the list: one without a cluster, …
+const ALONE: usize = 0;
+
+/// … three nodes with one shard, of which the first is the owner, …
+const NODES: Range<usize> = 1..4;
+
+/// … three with several, …
+const SHARDED: Range<usize> = 4..7;
+
+/// … and two that are a cluster each, one with one shard and one with many.
+const IDLING: Range<usize> = 7..9;
+
 /// What is measured in turn.
 struct Turn {
     /// Microseconds of processor time for each event, and events a second.
@@ -44,7 +67,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     if !has_nats() {
         return Vec::new();
     }
-    let stage = ClusterStage::start();
+    let mut stage = ClusterStage::start();
     let endpoint = Endpoint::start();
     let connections = bench.scale.connections;
     let shapes = [
@@ -53,18 +76,14 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     ];
     let rows = shapes.map(|(number, what, shape, connections)| {
         let events = shape.events as u32;
-        let targets = [0, 1].map(|server: usize| stage.topic(server, &format!("of{events}"), &endpoint, events));
+        let targets =
+            [ALONE, NODES.start].map(|server| [stage.topic(server, &format!("of{events}"), &endpoint, events)]);
         let messages = bench.scale.fanned * 10 / u64::from(events).min(10);
         let mut floor = Floor::nats(bench.again, &stage.nats.urls(), STREAM, connections, shape.events * shape.bytes);
         let mut turn = |time: Duration| Turn {
             nats: stage.alone(&mut floor, messages, shape),
-            single: stage.cost(&[&stage.servers[0]], false, &endpoint, (&targets[0], shape, connections, time)),
-            cluster: stage.cost(
-                &stage.servers[1..].iter().collect::<Vec<_>>(),
-                true,
-                &endpoint,
-                (&targets[1], shape, connections, time),
-            ),
+            single: stage.cost(ALONE..NODES.start, false, &endpoint, (&targets[0], shape, connections, time)),
+            cluster: stage.cost(NODES, true, &endpoint, (&targets[1], shape, connections, time)),
         };
         turn(bench.scale.time / 4);
         let turns: Vec<Turn> = (0..bench.scale.runs).map(|_| turn(bench.scale.time)).collect();
@@ -89,14 +108,81 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
             beside: last.cluster.beside().into_iter().chain(beside).collect(),
         }
     });
-    rows.into()
+    rows.into_iter().chain([of_shards(bench, &mut stage, &endpoint), of_idle_shards(bench, &mut stage)]).collect()
 }
 
-/// One node without a cluster, and three nodes of one.
+/// Six topics, each in a shard of its own or all in one, published to all nodes in turn, as by a load balancer.
+fn of_shards(bench: &Bench, stage: &mut ClusterStage, endpoint: &Endpoint) -> Row {
+    stage.run_all(SHARDED, SHARDS);
+    let named = |shard| (0..).map(|number| format!("topic-{number}")).find(|name| shard_of(name, SHARDS) == shard);
+    let names: Vec<String> = (0..SHARDS).map(|shard| named(shard).expect("a name in each shard")).collect();
+    let shape = Shape::HUNDRED;
+    let topics = [NODES, SHARDED].map(|nodes| {
+        let targets = names.iter().zip(nodes.cycle());
+        targets.map(|(name, node)| stage.topic(node, name, endpoint, shape.events as u32)).collect::<Vec<_>>()
+    });
+    let connections = bench.scale.connections.min(2 * SHARDS);
+    let turn = |time| {
+        [(NODES, &topics[0]), (SHARDED, &topics[1])]
+            .map(|(nodes, topics)| stage.cost(nodes, true, endpoint, (topics, shape, connections, time)))
+    };
+    turn(bench.scale.time / 4);
+    let turns: Vec<[Cost; 2]> = (0..bench.scale.runs).map(|_| turn(bench.scale.time)).collect();
+    let [one, six] = turns.last().expect("one run at least");
+    let of_one = [("one shard: events/s".to_owned(), one.rate())];
+    Row {
+        number: "24",
+        what: "three nodes with six shards, 100 events a request: CPU of all an event",
+        on: format!("{USUAL}; six topics, called through all nodes; three servers of NATS that sync always"),
+        unit: "µs",
+        floor_is: "one shard",
+        against: Against::Floor,
+        budget: 1.25,
+        stretch: 1.0,
+        figures: turns.iter().map(|[_, six]| six.each()).collect(),
+        floors: turns.iter().map(|[one, _]| one.each()).collect(),
+        beside: six.beside().into_iter().chain(of_one).collect(),
+    }
+}
+
+/// What shards cost a node that has nothing to do.
+fn of_idle_shards(bench: &Bench, stage: &mut ClusterStage) -> Row {
+    for (node, shards) in IDLING.zip([1, MANY_SHARDS]) {
+        stage.run_all(node..node + 1, shards);
+    }
+    let ids: Vec<u32> = IDLING.map(|node| stage.servers[node].id()).collect();
+    let pause = bench.scale.time.min(IDLE);
+    std::thread::sleep(pause);
+    let measured = (0..bench.scale.runs).map(|_| {
+        let before: Vec<Duration> = ids.iter().map(|id| process::processor(*id)).collect();
+        std::thread::sleep(pause);
+        let spent = ids.iter().zip(before).map(|(id, before)| process::processor(*id) - before);
+        let idle: Vec<f64> = spent.map(|spent| spent.as_secs_f64() * 1e3 / pause.as_secs_f64()).collect();
+        (ids.iter().map(|id| process::resident(*id) as f64 / MEGABYTE).collect::<Vec<_>>(), idle)
+    });
+    let measured: Vec<_> = measured.collect();
+    let idle = &measured.last().expect("one run at least").1;
+    let beside = [("one shard: ms of CPU a second", idle[0]), ("sixteen: ms of CPU a second", idle[1])];
+    Row {
+        number: "25",
+        what: "a node with sixteen shards, idle: memory",
+        on: "no topics".to_owned(),
+        unit: "MB",
+        floor_is: "one shard",
+        against: Against::Floor,
+        budget: 2.0,
+        stretch: 1.5,
+        figures: measured.iter().map(|(memory, _)| memory[1]).collect(),
+        floors: measured.iter().map(|(memory, _)| memory[0]).collect(),
+        beside: beside.map(|(name, value)| (name.to_owned(), value)).into(),
+    }
+}
+
+/// One node without a cluster, and the nodes of four.
 struct ClusterStage {
     nats: NatsCluster,
-    /// The one alone is the first; the owner is the second.
     servers: Vec<Server>,
+    _ports: Vec<Vec<ReservedPort>>,
     _files: tempfile::TempDir,
 }
 
@@ -110,9 +196,10 @@ impl ClusterStage {
         let (secret, urls) = (secret.display().to_string(), nats.urls().join(","));
         let usual =
             [("SERVER__ADMIN_TOKEN", TOKEN), ("DELIVERY__VALIDATE", "false"), ("JOURNAL__BACKLOG_MAX", "64 GiB")];
-        let node = |name: &'static str| {
+        let node = |cluster: &'static str, name: &'static str| {
             let of_cluster = [
                 ("CLUSTER__ENGINE", "nats"),
+                ("CLUSTER__NAME", cluster),
                 ("CLUSTER__NODE", name),
                 ("CLUSTER__URLS", urls.as_str()),
                 ("CLUSTER__USERNAME", "gridhook"),
@@ -125,18 +212,56 @@ impl ClusterStage {
             ];
             [&usual[..], &of_cluster].concat()
         };
-        let mut servers = Server::several(&[usual.to_vec(), node("a"), node("b"), node("c")], None);
-        for server in &mut servers {
+        let ports: Vec<_> = [SHARDS, SHARDS, SHARDS, MANY_SHARDS]
+            .map(|shards| ReservedPort::in_a_row(u16::try_from(shards).expect("few")))
+            .into();
+        let listens: Vec<String> = ports.iter().map(|ports| ports[0].address.to_string()).collect();
+        let (shards, many_shards) = (SHARDS.to_string(), MANY_SHARDS.to_string());
+        let sharded = |cluster, name, index: usize, shards| {
+            let of_shards = [("CLUSTER__NODE_LISTEN", listens[index].as_str()), ("CLUSTER__SHARDS", shards)];
+            [node(cluster, name), of_shards.into()].concat()
+        };
+        let settings = [
+            usual.to_vec(),
+            node("one", "a"),
+            node("one", "b"),
+            node("one", "c"),
+            sharded("six", "a", 0, shards.as_str()),
+            sharded("six", "b", 1, &shards),
+            sharded("six", "c", 2, &shards),
+            node("idle-one", "a"),
+            sharded("idle-many", "a", 3, &many_shards),
+        ];
+        let servers = Server::several(&settings, None);
+        let mut stage = Self { nats, servers, _ports: ports, _files: files };
+        for server in &mut stage.servers {
             fs::create_dir_all(server.data_dir()).expect("a folder");
             fs::write(server.data_dir().join("admin-token"), TOKEN).expect("a file");
+        }
+        stage.servers[ALONE].restart();
+        stage.run_all(NODES, 1);
+        wait_for("the first node to own the store", START, || stage.owners(NODES.start) == ["a"]);
+        stage
+    }
+
+    /// Starts the nodes of a cluster with this number of shards, and returns when each node has its part.
+    fn run_all(&mut self, nodes: Range<usize>, shards: usize) {
+        for server in &mut self.servers[nodes.clone()] {
             server.restart();
         }
-        let stage = Self { nats, servers, _files: files };
-        wait_for("the first node to own the store", START, || {
-            let records = stage.servers[1].command("GET", "/cluster/ownership", &Value::Null).json();
-            records["value"][0]["ownerName"] == "a"
+        wait_for("an owner of every shard", START, || {
+            let owners = self.owners(nodes.start);
+            let owned = |name: &&str| owners.iter().filter(|owner| owner == name).count();
+            let parts: Vec<usize> = ["a", "b", "c"][..nodes.len()].iter().map(owned).collect();
+            parts.iter().sum::<usize>() == shards && parts.iter().all(|part| part * nodes.len() < shards + nodes.len())
         });
-        stage
+    }
+
+    /// The owners of all shards.
+    fn owners(&self, node: usize) -> Vec<String> {
+        let records = self.servers[node].command("GET", "/cluster/ownership", &Value::Null).json();
+        let records = records["value"].as_array().cloned().unwrap_or_default();
+        records.iter().filter_map(|record| record["ownerName"].as_str().map(str::to_owned)).collect()
     }
 
     /// A topic of a server with a subscription whose deliveries have up to this number of events.
@@ -151,14 +276,14 @@ impl ClusterStage {
     /// What a load costs these servers, and NATS with them.
     fn cost(
         &self,
-        servers: &[&Server],
+        servers: Range<usize>,
         has_nats: bool,
         endpoint: &Endpoint,
-        (target, shape, connections, time): (&Target, Shape, usize, Duration),
+        (targets, shape, connections, time): (&[Target], Shape, usize, Duration),
     ) -> Cost {
         let nats = self.nats.0.iter().filter(|_| has_nats).map(|nats| nats.id());
-        let processes: Vec<u32> = servers.iter().map(|server| server.id()).chain(nats).collect();
-        let load = || closed(std::slice::from_ref(target), shape, connections, Amount::For(time));
+        let processes: Vec<u32> = self.servers[servers].iter().map(Server::id).chain(nats).collect();
+        let load = || closed(targets, shape, connections, Amount::For(time));
         Cost::of_all(&processes, endpoint, 1, load)
     }
 
