@@ -51,8 +51,7 @@ impl NatsRecords {
             ..Config::default()
         };
         let context = connection.context().clone();
-        let made = context.get_or_create_stream(config).await;
-        made.map_err(|error| NatsError::Create { stream: stream.clone(), why: error.to_string() })?;
+        connection.until_answered(&stream, || context.get_or_create_stream(config.clone())).await?;
         Ok(Self { context, stream, prefix })
     }
 }

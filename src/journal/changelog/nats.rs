@@ -12,7 +12,7 @@ use async_nats::{
     connection::State,
     jetstream::{
         self, ErrorCode,
-        context::{Context, CreateStreamErrorKind, PublishError, PublishErrorKind},
+        context::{Context, CreateStreamError, CreateStreamErrorKind, PublishError, PublishErrorKind},
         message::PublishMessage,
         response::Response,
         stream::{Config, DiscardPolicy, Info, RawMessageErrorKind, State as StreamState, Stream},
@@ -36,6 +36,13 @@ const PAYLOAD_MIN: usize = 4 << 20;
 
 /// How long a call waits for its answer.
 const ANSWER_WAIT: Duration = Duration::from_millis(1_500);
+
+/// How often a stream is asked for again that no server makes, and the pause before.
+const CREATE_TRIES: u32 = 20;
+const CREATE_PAUSE: Duration = Duration::from_millis(250);
+
+/// The code of servers that cannot make a stream yet.
+const UNAVAILABLE: usize = 503;
 
 /// How long servers have to report how they sync.
 const REPORT_WAIT: Duration = Duration::from_secs(2);
@@ -221,14 +228,35 @@ impl NatsConnection {
             deny_delete: true,
             ..Config::default()
         };
-        let created = self.runtime.block_on(self.context.create_stream(config));
-        created.map(drop).map_err(|error| NatsError::Create {
-            stream: name.to_owned(),
-            why: match error.kind() {
-                CreateStreamErrorKind::JetStream(error) => error.to_string(),
-                _ => error.to_string(),
-            },
-        })
+        self.runtime.block_on(self.until_answered(name, || self.context.create_stream(config.clone()))).map(drop)
+    }
+
+    /// Makes the stream `stream` with `make`, and asks again where the servers do not answer: some that have just started do not
+    /// at first.
+    pub(crate) async fn until_answered<T, F>(&self, stream: &str, make: impl Fn() -> F) -> Result<T, NatsError>
+    where
+        F: Future<Output = Result<T, CreateStreamError>>,
+    {
+        let mut tries = CREATE_TRIES;
+        loop {
+            let error = match make().await {
+                Ok(made) => return Ok(made),
+                Err(error) => error,
+            };
+            let (why, is_final) = match error.kind() {
+                CreateStreamErrorKind::JetStream(error) => (error.to_string(), error.code() != UNAVAILABLE),
+                CreateStreamErrorKind::TimedOut
+                | CreateStreamErrorKind::Response
+                | CreateStreamErrorKind::JetStreamUnavailable => (error.to_string(), false),
+                _ => (error.to_string(), true),
+            };
+            if is_final || tries == 0 {
+                return Err(NatsError::Create { stream: stream.to_owned(), why });
+            }
+            tracing::warn!(stream, error = why, "NATS does not make the stream yet; asking again");
+            tries -= 1;
+            tokio::time::sleep(CREATE_PAUSE).await;
+        }
     }
 
     /// The limit of bytes of the stream `name`, if there are both.

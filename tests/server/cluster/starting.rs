@@ -69,6 +69,26 @@ fn a_node_that_waits_for_its_fence_gives_the_store_up_when_it_is_asked_to() {
     first_takes_it_again(&cluster);
 }
 
+#[test]
+fn a_node_asks_again_for_the_records_of_the_cluster_where_nats_does_not_answer_at_first() {
+    if !has_nats() {
+        return;
+    }
+    let nats = NatsCluster::start(1, "always");
+    let at = nats.0[0].url().trim_start_matches("nats://").parse().expect("an address");
+    let proxy = TcpProxy::start(&[at]);
+    let url = format!("nats://{}", proxy.at());
+    let mut cluster = Cluster::prepare_each(nats, &[], |_| vec![("CLUSTER__URLS", url.clone())]);
+    proxy.cut(Cut::Marked("KV_GH_test"));
+    cluster.nodes[0].begin();
+    wait_for("a request without an answer", START, || {
+        cluster.nodes[0].logs().contains("NATS does not make the stream yet; asking again")
+    });
+    proxy.cut(Cut::Nothing);
+    cluster.nodes[0].await_listening().unwrap_or_else(|(status, reported)| panic!("{status}: {reported}"));
+    assert_eq!(cluster.owner(), 0);
+}
+
 /// The first node takes the store again once it may.
 fn first_takes_it_again(cluster: &Cluster) {
     let owner = cluster.owner_but(Some(0));
