@@ -9,6 +9,7 @@ use std::{
 use actix_server::{Server, ServerBuilder};
 use actix_web::web;
 use rustls::ServerConfig;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
     ServerError,
@@ -129,7 +130,10 @@ impl HttpListener {
         let admin = admin.map(|admin| BoundSocket::new(admin, "operators"));
         let (tls, shown) = tls::listening(&config.server)?.unzip();
         if let Some(shown) = &shown {
-            actix_rt::spawn(tls::keep_fresh(Arc::downgrade(shown), config.server.tls_reload));
+            // A standby does not reload its settings.
+            let hangup = config.cluster.is_some().then(|| signal(SignalKind::hangup())).transpose();
+            let hangup = hangup.map_err(io_error("cannot handle signals"))?;
+            actix_rt::spawn(tls::keep_fresh(Arc::downgrade(shown), config.server.tls_reload, hangup));
         }
         let mut listener = Self { listener, admin, tls, shown, addresses, public_url: String::new(), nodes: None };
         listener.public_url = match &config.server.public_url {

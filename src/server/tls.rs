@@ -24,6 +24,7 @@ use rustls::{
     sign::CertifiedKey,
 };
 
+use tokio::signal::unix::Signal;
 #[cfg(feature = "nats")]
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -194,10 +195,19 @@ pub(super) async fn keep_node_fresh(certificates: Vec<Arc<ReloadableCertificate>
     }
 }
 
-/// Checks the files periodically while the certificate is in use.
-pub(super) async fn keep_fresh(shown: Weak<ReloadableCertificate>, every: Duration) {
+/// Checks the files periodically while the certificate is in use, and also on `hangup`, if that is given.
+pub(super) async fn keep_fresh(shown: Weak<ReloadableCertificate>, every: Duration, mut hangup: Option<Signal>) {
     loop {
-        tokio::time::sleep(every).await;
+        let asked = async {
+            match &mut hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(every) => {}
+            _ = asked => {}
+        }
         let Some(shown) = shown.upgrade() else { return };
         if tokio::task::spawn_blocking(move || shown.reload()).await.is_err() {
             tracing::error!("reading a certificate panicked");

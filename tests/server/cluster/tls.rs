@@ -255,3 +255,28 @@ fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced_an
     let expected = BTreeSet::from(["client.crt", "node.crt"].map(file));
     wait_for("events about both certificates", LONG, || ending() == expected);
 }
+
+#[test]
+fn a_standby_reads_the_certificate_for_clients_again_on_sighup() {
+    if !has_nats() {
+        return;
+    }
+    let (authority, folder) = (Authority::new(), tempfile::tempdir().expect("a folder"));
+    let [first, second] = [30, 90].map(|days| authority.ending("127.0.0.1", days * DAY));
+    first.write(folder.path(), "server");
+    let [certificate, key] = ["server.crt", "server.key"].map(|name| folder.path().join(name).display().to_string());
+    // Nobody but the signal has it looked at.
+    let settings = [
+        ("SERVER__TLS_CERTIFICATE", certificate.as_str()),
+        ("SERVER__TLS_KEY", key.as_str()),
+        ("SERVER__TLS_RELOAD", "1h"),
+    ];
+    let cluster = Cluster::start_tls(&settings, &authority.client());
+    second.write(folder.path(), "server");
+    let standby = &cluster.nodes[1];
+    standby.signal("HUP");
+    wait_for("the new certificate", LONG, || standby.logs().contains("certificate replaced"));
+    let mut client = standby.client();
+    client.ask("GET", "/healthz", &[], b"").expect("it answers");
+    assert_eq!(client.certificate(), Some(second.certificate.to_vec()));
+}
