@@ -122,6 +122,25 @@ impl Nats {
         });
     }
 
+    /// Appends what is no record to a stream.
+    pub(crate) fn append(&self, stream: &'static str, payload: &'static str) {
+        self.runtime.block_on(async {
+            let context = self.context().await.expect("a client");
+            let sent = context.publish(stream, payload.into()).await.expect("it is sent");
+            sent.await.expect("it is stored");
+        });
+    }
+
+    /// The value of a key of a bucket.
+    pub(crate) fn value(&self, bucket: &str, key: &str) -> Vec<u8> {
+        self.runtime.block_on(async {
+            let context = self.context().await.expect("a client");
+            let stream = context.get_stream(format!("KV_{bucket}")).await.expect("a bucket");
+            let message = stream.get_last_raw_message_by_subject(&format!("$KV.{bucket}.{key}")).await;
+            message.expect("a value").payload.to_vec()
+        })
+    }
+
     /// Removes all messages of a stream.
     pub(crate) fn purge(&self, stream: &str) {
         self.runtime.block_on(async {

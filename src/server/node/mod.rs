@@ -303,11 +303,13 @@ impl ClusterNode {
                         tenure::trim(Arc::clone(&self.log) as _, &self.claim.progress, self.keep_bytes).await;
                     }
                     tracing::warn!(shard = self.claim.shard, %error, "the claimed shard was not taken; another node may try");
-                    self.claim.give_up(&lease, GivenUp::Failed);
-                    // The driver answers with another role.
-                    role.wait_for(|role| !role.is_of(&lease)).await.ok();
+                    self.give_claim_up(&lease, GivenUp::Failed).await;
                 }
-                Err(error) => return Err(self.cannot_follow(error).await),
+                Err(error) => {
+                    // Another node need not wait for the claim to expire.
+                    self.give_claim_up(&lease, GivenUp::Failed).await;
+                    return Err(self.cannot_follow(error).await);
+                }
             }
         }
     }
@@ -345,9 +347,14 @@ impl ClusterNode {
 
     /// Gives the shard up, and returns once the driver knows.
     pub(super) async fn give_up(&self, tenure: &Tenure, why: GivenUp) {
+        self.give_claim_up(&tenure.lease, why).await;
+    }
+
+    /// Gives a claim up. The driver has written that afterwards, if it could, and answers with another role.
+    async fn give_claim_up(&self, lease: &Lease, why: GivenUp) {
         let mut role = self.claim.role.clone();
-        self.claim.give_up(&tenure.lease, why);
-        let given_up = role.wait_for(|role| !role.is_of(&tenure.lease));
+        self.claim.give_up(lease, why);
+        let given_up = role.wait_for(|role| !role.is_of(lease));
         // Otherwise the claim expires.
         tokio::time::timeout(DRAIN_MAX, given_up).await.ok();
     }

@@ -70,6 +70,21 @@ fn a_node_that_waits_for_its_fence_gives_the_store_up_when_it_is_asked_to() {
 }
 
 #[test]
+fn a_node_that_cannot_follow_what_it_has_claimed_gives_the_claim_up_before_it_ends() {
+    if !has_nats() {
+        return;
+    }
+    let (mut cluster, proxy, _files) = held(FENCE.0);
+    cluster.nats.0[0].append(STREAM, "what no owner has written");
+    proxy.cut(Cut::Nothing);
+    assert_eq!(cluster.nodes[0].wait(START), Some(1));
+    let log = cluster.nodes[0].logs();
+    assert!(log.contains("of the changelog cannot be applied"), "{log}");
+    let record: Value = serde_json::from_slice(&cluster.nats.0[0].value("GH_test", "shard.0")).expect("a record");
+    assert_eq!(record["ownerId"], Value::Null, "{record}");
+}
+
+#[test]
 fn a_node_asks_again_for_the_records_of_the_cluster_where_nats_does_not_answer_at_first() {
     if !has_nats() {
         return;
