@@ -19,13 +19,14 @@ use super::{
 };
 use crate::{
     api::cluster::{
-        ClusterNodeView, ClusterView, DrainBody, ForgetBody, MoveBody, NodeState, OwnershipView, ShardOwnershipView,
+        ClusterNodeView, ClusterView, CopyView, DrainBody, ForgetBody, MoveBody, NodeState, OwnershipView,
+        ShardOwnershipView,
     },
     clock::Clock,
     cluster::{
         balance::NodeId,
         membership::{ClusterSnapshot, Membership, RequestError},
-        records::ShardPosition,
+        records::{CopyProgress, ShardPosition},
     },
     metrics::{Counter, ListenerCounters},
     publish::auth::failed_auth::FailedAuthLimiter,
@@ -41,6 +42,8 @@ pub struct ClusterContext {
     pub membership: Membership,
     /// Requests that it forwarded.
     pub forwarded: Arc<ForwardCounters>,
+    /// How often it put a copy of an owner's store in the place of its own.
+    pub copies: Counter,
 }
 
 /// How many requests a standby forwarded.
@@ -66,7 +69,8 @@ impl ClusterContext {
             let owns = owns.filter(|(_, shard)| shard.value.owner_id.as_ref() == Some(id)).map(|(number, _)| number);
             let owns: Vec<usize> = owns.collect();
             let is_drained = records.drained.get(name).is_some_and(|(drained, _)| *drained);
-            let state = match (alive.contains(id), is_drained) {
+            let is_alive = alive.contains(id);
+            let state = match (is_alive, is_drained) {
                 (false, _) => NodeState::Dead,
                 (true, true) if owns.is_empty() => NodeState::Drained,
                 (true, true) => NodeState::Draining,
@@ -74,6 +78,10 @@ impl ClusterContext {
                 (true, false) if node.value.leaving => NodeState::Leaving,
                 (true, false) => NodeState::Alive,
             };
+            let copies = node.value.positions.iter().enumerate().filter_map(|(shard, at)| {
+                let CopyProgress { received, bytes } = at.copy.filter(|_| is_alive)?;
+                Some(CopyView { shard, received, bytes })
+            });
             let positions = |of: fn(&ShardPosition) -> u64| node.value.positions.iter().map(of).collect();
             ClusterNodeView {
                 name: name.clone(),
@@ -84,6 +92,7 @@ impl ClusterContext {
                 owns,
                 applied: positions(|at| at.applied),
                 flushed: positions(|at| at.flushed),
+                copies: copies.collect(),
                 last_renewal: node.written.clone(),
             }
         });

@@ -45,8 +45,24 @@ pub struct ClusterNodeView {
     pub applied: Vec<u64>,
     /// Last sequence of the changelog that its store has synced, for each shard.
     pub flushed: Vec<u64>,
+    /// Copies of the stores of owners that it fetches, because the changelog has not its next record any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub copies: Vec<CopyView>,
     /// Time of its last renewal, by the clock of the engine.
     pub last_renewal: String,
+}
+
+/// A copy of the store of an owner that a node fetches.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = StoreCopy)]
+pub struct CopyView {
+    /// Number of the shard.
+    pub shard: usize,
+    /// Bytes that have arrived.
+    pub received: u64,
+    /// Bytes of all files; 0 before the owner has answered.
+    pub bytes: u64,
 }
 
 /// What a node does.

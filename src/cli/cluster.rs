@@ -8,7 +8,7 @@ use super::{
     output::TextTable,
     prompt,
 };
-use crate::api::cluster::{ClusterNodeView, ClusterView, NodeState, OwnershipView};
+use crate::api::cluster::{ClusterNodeView, ClusterView, CopyView, NodeState, OwnershipView};
 
 /// The flags of `cluster`.
 #[derive(Clone, Debug, clap::Args)]
@@ -95,7 +95,8 @@ impl Cluster {
             }
             Verb::Forget { client, node, yes } => {
                 let session = client.control.session()?;
-                let lost = "The stream keeps nothing for it any more, so it may need a backup to join again.";
+                let lost =
+                    "The stream keeps nothing for it any more, so it may need a whole copy of the store to join again.";
                 prompt::confirm(&format!("Forget the node {node}? {lost}"), yes)?;
                 let view: Value = session.post("/cluster/forget", &json!({ "node": node })).await?;
                 client.print(&view, nodes)
@@ -142,6 +143,13 @@ fn advice(view: &ClusterView) -> String {
         )),
         NodeState::Drained => {
             Some(format!("\n{name} takes nothing until gridhook cluster drain {name} --end", name = text(&node.name)))
+        }
+        NodeState::CatchingUp if !node.copies.is_empty() => {
+            let copies = node.copies.iter().map(|CopyView { shard, received, bytes }| {
+                let (name, received, bytes) = (text(&node.name), received >> 20, bytes.div_ceil(1 << 20));
+                format!("\n{name} fetches a copy of shard {shard}: {received} of {bytes} MiB")
+            });
+            Some(copies.collect())
         }
         NodeState::Alive | NodeState::CatchingUp | NodeState::Leaving | NodeState::Draining => None,
     };

@@ -253,6 +253,11 @@ impl Claims {
         self.is_forgotten &= is_behind;
     }
 
+    /// The node fetches a copy that it can follow with: the changelog is kept for it.
+    pub fn note_copy(&mut self) {
+        self.is_forgotten = false;
+    }
+
     /// Whether the node writes no record before it has caught up, because an operator has removed its record.
     pub fn is_forgotten(&self) -> bool {
         self.is_forgotten

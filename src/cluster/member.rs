@@ -138,6 +138,9 @@ impl<S: RecordStore> Member<S> {
     async fn turn(&mut self, renews: bool) -> Result<(), ReadProblem> {
         let has_caught_up = |shard: &ClaimDriver| shard.progress.has_caught_up.load(Ordering::Acquire);
         self.claims.note_behind(!self.shards.iter().all(has_caught_up));
+        if self.shards.iter().any(|shard| shard.progress.copy().is_some()) {
+            self.claims.note_copy();
+        }
         let is_current = if renews { self.renew().await } else { true };
         if !self.read().await? {
             return Ok(());

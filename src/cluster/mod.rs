@@ -20,7 +20,7 @@ pub mod records;
 use std::{
     hash::Hasher as _,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -32,7 +32,10 @@ use tokio::{
     time::Instant,
 };
 
-use self::{balance::NodeId, records::ShardPosition};
+use self::{
+    balance::NodeId,
+    records::{CopyProgress, ShardPosition},
+};
 
 /// The interval between two looks at a lease that does not allow to act.
 const LOOK: Duration = Duration::from_millis(20);
@@ -167,6 +170,8 @@ pub struct ShardProgress {
     /// The lowest synced sequence of all nodes that have a record, also of those that are down: the changelog may be
     /// trimmed up to it. Written by the driver; 0 while it is not known.
     pub flushed_by_all: AtomicU64,
+    /// The copy of the owner's store that this node fetches. Written by the server.
+    copy: Mutex<Option<CopyProgress>>,
 }
 
 impl ShardProgress {
@@ -187,7 +192,18 @@ impl ShardProgress {
             time: self.time.load(Ordering::Acquire),
             expiry_paused: self.expiry_paused.load(Ordering::Acquire),
             epoch,
+            copy: self.copy(),
         }
+    }
+
+    /// The copy of the owner's store that this node fetches.
+    pub fn copy(&self) -> Option<CopyProgress> {
+        *self.copy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says how much of the owner's store this node has, as long as it fetches one. It takes no shard meanwhile.
+    pub fn note_copy(&self, copy: Option<CopyProgress>) {
+        *self.copy.lock().unwrap_or_else(PoisonError::into_inner) = copy;
     }
 }
 

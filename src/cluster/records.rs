@@ -51,6 +51,18 @@ pub struct ShardPosition {
     /// say.
     #[serde(default)]
     pub epoch: u64,
+    /// The copy of the owner's store that it fetches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy: Option<CopyProgress>,
+}
+
+/// How much of a copy of the owner's store a node has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyProgress {
+    /// The bytes that have arrived.
+    pub received: u64,
+    /// The bytes of all files; 0 before the owner has answered.
+    pub bytes: u64,
 }
 
 /// What the record of a shard says: the fields of Azure's ownership records, and what a change of the owner needs. The

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::{
     Server,
     layers::Layers,
-    read::{self, HOUR, TIB},
+    read::{self, HOUR, KIB, TIB},
 };
 
 /// A node of a cluster.
@@ -31,6 +31,8 @@ pub struct Cluster {
     pub stream_bytes: u64,
     /// The size of applied records that the changelog keeps.
     pub stream_keep_bytes: u64,
+    /// The maximum of bytes a second of a store that another node is sent.
+    pub copy_rate: u64,
     /// The number of shards.
     pub shards: usize,
     /// How fast a node takes shards.
@@ -133,6 +135,8 @@ pub(super) struct RawCluster {
     stream_bytes: u64,
     #[serde(deserialize_with = "read::size::<_, _, 0, { 64 * TIB }>")]
     stream_keep_bytes: u64,
+    #[serde(deserialize_with = "read::size::<_, _, { 64 * KIB }, TIB>")]
+    copy_rate: u64,
     #[serde(deserialize_with = "read::count::<_, _, 1, 64>")]
     shards: usize,
     #[serde(deserialize_with = "read::filled")]
@@ -249,6 +253,7 @@ impl RawCluster {
             replicas: self.replicas,
             stream_bytes: self.stream_bytes,
             stream_keep_bytes: self.stream_keep_bytes,
+            copy_rate: self.copy_rate,
             shards: self.shards,
             strategy: strategy?,
             listen: self.node_listen?,

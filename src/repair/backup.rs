@@ -32,6 +32,7 @@ mod pace;
 mod repository;
 mod restore;
 mod seal;
+mod transfer;
 
 use std::{
     fmt, fs, io,
@@ -51,6 +52,7 @@ pub use self::{
     repository::{BackupAt, BackupDestination, OpenSink, Repository, StoredBackup},
     restore::{RestoreReport, rehearse, restore, restore_stored, with_readable_copy},
     seal::SealKey,
+    transfer::{SentStore, TransferError, receive},
 };
 use data_encoding::HEXLOWER;
 
@@ -175,6 +177,8 @@ pub struct Backups {
     destination: Option<BackupDestination>,
     /// Who owns the destination, if it is not this server alone.
     owner: Option<String>,
+    /// The maximum of bytes a second that another node is sent.
+    transfer_rate: u64,
     figures: BackupFigures,
     is_stopping: AtomicBool,
     /// Held while the id of the server is read or made: the first use may be two at once.
@@ -222,6 +226,7 @@ impl Backups {
             busy: Arc::default(),
             destination: None,
             owner: None,
+            transfer_rate: u64::MAX,
             figures: BackupFigures::default(),
             is_stopping: AtomicBool::default(),
             server_id: Mutex::default(),
@@ -249,6 +254,11 @@ impl Backups {
     pub fn stop(&self) -> bool {
         self.is_stopping.store(true, Ordering::Release);
         !self.busy.load(Ordering::Acquire)
+    }
+
+    /// Whether the server is stopping.
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
     }
 
     /// Returns the permit, if it is free.
@@ -421,7 +431,7 @@ impl Backups {
 
     /// Reports the progress, unless the server is stopping.
     fn watched(&self, watch: &mut BackupObserver<'_>, progress: BackupProgress) -> ControlFlow<()> {
-        if self.is_stopping.load(Ordering::Acquire) {
+        if self.is_stopping() {
             return ControlFlow::Break(());
         }
         watch(progress)

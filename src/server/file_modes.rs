@@ -29,7 +29,7 @@ use crate::{
 const OTHERS: u32 = 0o077;
 
 /// The entries of a data folder, except dead letters.
-const OWN: [&str; 10] = [
+const OWN: [&str; 14] = [
     "lock",
     "rocksdb",
     "rocksdb.new",
@@ -39,6 +39,10 @@ const OWN: [&str; 10] = [
     "ballast",
     "spared",
     "place",
+    "received",
+    "received.new",
+    "cluster-id",
+    "cluster-id.new",
     "admin-token.new",
 ];
 

@@ -197,7 +197,7 @@ impl Forwarder {
     }
 
     /// Returns once another node than the one at `address` owns the store.
-    async fn lost(self, address: String) {
+    pub(super) async fn lost(self, address: String) {
         let mut role = self.role.clone();
         let lost = role.wait_for(|role| self.owner_in(role).as_ref() != Some(&address)).await;
         if lost.is_err() {

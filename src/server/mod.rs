@@ -18,6 +18,7 @@ mod front;
 mod issuer;
 mod listener;
 mod live_subscriptions;
+mod local_store;
 mod local_topics;
 pub mod memory;
 mod node;
@@ -34,7 +35,7 @@ mod system_topic;
 mod timekeeping;
 mod tls;
 
-use std::{collections::BTreeMap, net::TcpListener, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::TcpListener, path::PathBuf, sync::Arc};
 
 use actix::{Arbiter, ArbiterHandle};
 
@@ -42,6 +43,7 @@ use self::{
     client_address::ClientAddress,
     descriptors::DescriptorBudget,
     error::io_error,
+    local_store::LocalStore,
     node::ClusterNode,
     router::OtherShards,
     serve::{Served, serve},
@@ -54,17 +56,10 @@ use crate::{
     config::{self, Config},
     declared::{self, Declared},
     fanout::CHECK_INTERVAL,
-    store::rocks::RocksStore,
     subscription::SubscriptionContext,
     supervision::actor_factory::ActorHosts,
     telemetry::LogFilter,
 };
-
-/// The interval between two checks whether the store is released at the end.
-const CLOSE_POLL: Duration = Duration::from_millis(1);
-
-/// The number of these checks.
-const CLOSE_POLLS: u32 = 5000;
 
 /// Runs the server until a signal stops it.
 ///
@@ -96,7 +91,7 @@ pub fn run(mut config: Config, sources: config::SettingSources, log: LogFilter) 
     let served = serve_until_stopped(&launch, &mut kept);
     drop(kept.node);
     if let Some(store) = kept.store {
-        close(store);
+        store.close();
     }
     served
 }
@@ -126,20 +121,6 @@ pub fn check(config: &Config) -> Result<(), Box<dyn std::error::Error + Send + S
     Ok(())
 }
 
-/// Closes the store on this thread once no other thread holds it. RocksDB must not be used or closed on another thread
-/// while the process destroys its globals.
-fn close(store: Arc<RocksStore>) {
-    for _ in 0..CLOSE_POLLS {
-        if Arc::strong_count(&store) == 1 {
-            return;
-        }
-        std::thread::sleep(CLOSE_POLL);
-    }
-    tracing::warn!("the store is still in use at the end");
-    // Closing it here could race with its user. The writer has ended, so nothing is lost.
-    std::mem::forget(store);
-}
-
 /// Reads the file of `server.apply` before anything is opened.
 fn declared(config: &Config) -> Result<Option<Declared>, ServerError> {
     let load = |file: &PathBuf| declared::load(file, &declared::ResourceGroup::default(), &BTreeMap::new());
@@ -150,7 +131,7 @@ fn declared(config: &Config) -> Result<Option<Declared>, ServerError> {
 #[derive(Default)]
 struct Kept {
     sockets: Vec<TcpListener>,
-    store: Option<Arc<RocksStore>>,
+    store: Option<Arc<LocalStore>>,
     node: Option<ClusterNode>,
     /// Of a node. Another server is ended by a signal that arrives while it starts.
     signals: Option<StopSignals>,

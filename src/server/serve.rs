@@ -215,11 +215,12 @@ impl<'a> OwnedStore<'a> {
     /// Opens the store, and waits for the ownership of that of a cluster; [`None`] if a signal ends the wait.
     async fn take(launch: &Launch, kept: &'a mut Kept, bound: &mut Bound) -> Result<Option<Self>, ServerError> {
         let Launch { config, budget, .. } = launch;
-        let local = match &kept.store {
+        let store = match &kept.store {
             Some(store) => Arc::clone(store),
             None => Arc::clone(kept.store.insert(startup::open_store(config, budget, &bound.health).await?)),
         };
         let Some(cluster) = &config.cluster else {
+            let local = store.current();
             node::check_unreplicated(&*local)?;
             let target =
                 JournalTarget { store: Arc::clone(&local) as _, on_failure: Box::new(startup::exit_on_store_error) };
@@ -229,7 +230,7 @@ impl<'a> OwnedStore<'a> {
         let node = match kept.node.take() {
             Some(node) => node,
             None => {
-                let node = node::join_alone(cluster, config, Arc::clone(&local)).await?;
+                let node = node::join_alone(cluster, config, Arc::clone(&store)).await?;
                 if let Some(ClientSockets { listener, responder }) = &mut bound.sockets {
                     responder.end().await;
                     let standby = node.standby(config, &bound.address, &bound.health)?;
@@ -254,7 +255,7 @@ impl<'a> OwnedStore<'a> {
             Standing::Stopped => None,
             Standing::Owner(tenure) => {
                 let target = JournalTarget { store: Arc::clone(&tenure.store) as _, on_failure: tenure.on_failure() };
-                Some(Self { local, target, ownership: Some(Ownership { tenure, node, signals }) })
+                Some(Self { local: store.current(), target, ownership: Some(Ownership { tenure, node, signals }) })
             }
         })
     }

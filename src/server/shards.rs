@@ -23,10 +23,11 @@ use futures_util::future::join_all;
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    Kept, Launch, Process, ServerError, ShardCore, close, cores,
+    Kept, Launch, Process, ServerError, ShardCore, cores,
     descriptors::{self, SharedBudget},
     io_error,
     listener::{self, Front, HttpListener},
+    local_store::LocalStore,
     memory,
     node::{self, ClusterNode, Joined},
     reload::ReloadSignals,
@@ -44,7 +45,7 @@ use crate::{
     config::{Config, ObjectStoreConfig},
     declared::Declared,
     policy::dead_letter_store::StoreKind,
-    store::rocks::{RocksStore, STORE},
+    store::rocks::STORE,
 };
 
 /// The folder of the stores in the data folder.
@@ -106,7 +107,7 @@ pub(super) fn run(process: &Process, shards: usize) -> Result<(), ServerError> {
     let mut stores = Vec::new();
     let plan = CorePlan { shards, workers, arbiters, folder: &folder, budget };
     let served = actix_rt::System::new().block_on(serve(process, &plan, &mut stores));
-    stores.into_iter().for_each(close);
+    stores.iter().for_each(|store| store.close());
     served
 }
 
@@ -151,7 +152,7 @@ impl CorePlan<'_> {
     }
 }
 
-async fn serve(process: &Process, plan: &CorePlan<'_>, stores: &mut Vec<Arc<RocksStore>>) -> Result<(), ServerError> {
+async fn serve(process: &Process, plan: &CorePlan<'_>, stores: &mut Vec<Arc<LocalStore>>) -> Result<(), ServerError> {
     // The first step, because a signal without a handler ends the process.
     let _signals = ReloadSignals::install().map_err(io_error("cannot handle signals"))?;
     let config = &process.config;
@@ -216,7 +217,7 @@ async fn serve(process: &Process, plan: &CorePlan<'_>, stores: &mut Vec<Arc<Rock
 fn start_cores(
     launches: Vec<Launch>,
     nodes: Vec<ClusterNode>,
-    stores: &[Arc<RocksStore>],
+    stores: &[Arc<LocalStore>],
     stop: &watch::Sender<bool>,
 ) -> mpsc::UnboundedReceiver<EndedCore> {
     let (end, ended) = mpsc::unbounded_channel();

@@ -15,6 +15,7 @@ use super::{
     descriptors::DescriptorBudget,
     file_modes, io_error,
     live_subscriptions::LiveSubscriptions,
+    local_store::LocalStore,
     local_topics::NamespaceTopics,
     memory,
     router::OtherShards,
@@ -71,11 +72,11 @@ pub(super) async fn open_store(
     config: &Config,
     budget: &DescriptorBudget,
     health: &health::ServerHealth,
-) -> Result<Arc<RocksStore>, ServerError> {
+) -> Result<Arc<LocalStore>, ServerError> {
     let (folder, options) = (config.server.data_dir.clone(), rocks_options(config, budget));
     let store = folder.join(STORE);
     health.at(health::StartStep::with("opening the store", move || startup_responder::recovery_progress(&store)));
-    let opened = tokio::task::spawn_blocking(move || RocksStore::open(&folder, &options)).await;
+    let opened = tokio::task::spawn_blocking(move || LocalStore::open(&folder, options)).await;
     let opened = opened.map_err(|error| io_error("opening the store")(io::Error::other(error)))?;
     let store = Arc::new(opened?);
     file_modes::narrow(&config.server.data_dir).map_err(io_error("the data folder"))?;
@@ -134,7 +135,9 @@ pub(super) fn backups(
     let backups =
         Backups::new(Arc::downgrade(store), data_dir, rocks_options(config, budget), decoders(), clock.clone());
     // Whichever node is the owner makes the backups of a cluster.
-    Ok(Arc::new(backups.with_destination(destination).owned_by(cluster)))
+    let backups = backups.with_destination(destination).owned_by(cluster);
+    let rate = config.cluster.as_ref().map_or(u64::MAX, |cluster| cluster.copy_rate);
+    Ok(Arc::new(backups.with_transfer_rate(rate)))
 }
 
 /// Starts scheduled backups, where the settings have a schedule.

@@ -6,6 +6,7 @@
 //! DATA/watermark  the last acknowledged sequence number
 //! DATA/spared     the families with a damaged table, which are not compacted
 //! DATA/ballast    space that is freed when the disk is full
+//! DATA/received/  a store of another node that takes the place of this one (`received`)
 //! ```
 //!
 //! Invariants:
@@ -28,6 +29,7 @@ mod frozen;
 mod open;
 mod options;
 mod read;
+pub mod received;
 mod trim;
 
 use std::{

@@ -23,6 +23,7 @@ mod rocks;
 mod sabotage;
 mod shards;
 mod tables;
+mod transfers;
 mod trims;
 mod watermark;
 pub(crate) mod writer;

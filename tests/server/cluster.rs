@@ -2,6 +2,7 @@
 //! or stopped.
 
 mod chaos;
+mod copies;
 mod cuts;
 mod forwarding;
 mod machine;

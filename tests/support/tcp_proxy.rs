@@ -39,7 +39,7 @@ pub(crate) enum Cut {
 }
 
 /// Each of these is replaced by the other one, which is as long.
-type Replaced = Option<(&'static str, &'static str)>;
+type Replaced = Option<(Direction, &'static str, &'static str)>;
 
 struct Shared {
     servers: Mutex<Vec<SocketAddr>>,
@@ -117,7 +117,13 @@ impl TcpProxy {
     /// What clients send has `by` instead of `this` from now on, where both are in one piece.
     pub(crate) fn replace(&self, this: &'static str, by: &'static str) {
         assert_eq!(this.len(), by.len(), "lengths are announced");
-        *lock(&self.shared.replaced) = Some((this, by));
+        *lock(&self.shared.replaced) = Some((Direction::ToServer, this, by));
+    }
+
+    /// The same for what servers send.
+    pub(crate) fn replace_answers(&self, this: &'static str, by: &'static str) {
+        assert_eq!(this.len(), by.len(), "lengths are announced");
+        *lock(&self.shared.replaced) = Some((Direction::ToClient, this, by));
     }
 }
 
@@ -173,8 +179,9 @@ impl Shared {
                 }
                 return;
             }
-            if direction == Direction::ToServer
-                && let Some((this, by)) = *lock(&self.replaced)
+            if let Some((of, this, by)) = *lock(&self.replaced)
+                && of == direction
+                && this != by
             {
                 while let Some(at) = find(&bytes[..read], this) {
                     bytes[at..at + by.len()].copy_from_slice(by.as_bytes());

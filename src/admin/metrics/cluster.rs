@@ -1,7 +1,23 @@
 //! The metric families of a node of a cluster. Every node has them, the owner and standbys.
 
 use super::server::{counter, gauge, one};
-use crate::{admin::cluster::ClusterContext, cluster::membership::ClusterSnapshot, metrics::text::MetricsText};
+use crate::{
+    admin::cluster::ClusterContext,
+    cluster::{membership::ClusterSnapshot, records::CopyProgress},
+    metrics::text::MetricsText,
+};
+
+/// A gauge of the copy that a node fetches: its name, its help and what it shows.
+type CopyGauge = (&'static str, &'static str, fn(CopyProgress) -> u64);
+
+const COPIES: [CopyGauge; 2] = [
+    (
+        "gridhook_cluster_shard_copy_bytes",
+        "Size of the copy of the owner's store that this node fetches; 0 if it fetches none.",
+        |copy| copy.bytes,
+    ),
+    ("gridhook_cluster_shard_copy_received_bytes", "Bytes of this copy that have arrived.", |copy| copy.received),
+];
 
 /// Writes these families.
 pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterContext) {
@@ -57,6 +73,15 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
             text.sample(&[("shard", &number.to_string())], lag);
         }
     }
+    let copy = |number: usize| records.node(me.as_ref()?)?.positions.get(number)?.copy;
+    for (name, help, of) in COPIES {
+        text.family(gauge(name, help));
+        for number in 0..records.shards.len() {
+            text.sample(&[("shard", &number.to_string())], copy(number).map_or(0, of));
+        }
+    }
+    let copies = "Copies of the store of an owner that took the place of this node's, since the process started.";
+    one(text, counter("gridhook_cluster_copies_total", copies), cluster_context.copies.get());
     text.family(counter(
         "gridhook_cluster_forwarded_requests_total",
         "Requests that this node forwarded to the owner of a shard, by result, since the process started.",

@@ -62,8 +62,8 @@ const UNAVAILABLE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
 /// What begins the paths of requests that an owner takes while its writes wait: those that end such a wait, sign in,
-/// identify a caller or make faults. They change nothing in the journal.
-const WITHOUT_WRITES: [&str; 4] = ["/cluster/", "/ui/session", "/chaos/", "/node/identity"];
+/// identify a caller, copy the store or make faults. They change nothing in the journal.
+const WITHOUT_WRITES: [&str; 5] = ["/cluster/", "/ui/session", "/chaos/", "/node/identity", "/node/store"];
 
 /// The time for the client to read it. A socket closed before its peer has sent a request loses the response.
 const REFUSAL_WAIT: Duration = Duration::from_secs(1);

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 use super::{ClusterError, ClusterNode};
 #[cfg(feature = "nats")]
-use super::{DRAIN_MAX, StoppableLog, check_unreplicated, is_lost, options};
+use super::{DRAIN_MAX, StoppableLog, check_unreplicated, fetch::may_fetch, is_lost, options};
 #[cfg(feature = "nats")]
 use crate::{
     admin::ClusterContext,
@@ -39,6 +39,7 @@ use crate::{
         changelog::Changelog,
         replicated::{FollowError, ShardCopy},
     },
+    metrics::Counter,
     server::{
         front::hop::{NodeSecret, OwnerConnector},
         io_error, settings,
@@ -49,8 +50,7 @@ use crate::{
 use crate::{
     cluster::membership::MembershipEnd,
     config::{self, Config},
-    server::ServerError,
-    store::rocks::RocksStore,
+    server::{ServerError, local_store::LocalStore},
 };
 
 /// The interval between two reads of a standby that has applied everything. A node reads as often for many shards as for
@@ -79,9 +79,9 @@ pub(in crate::server) struct Joined {
 pub(in crate::server) async fn join(
     cluster: &config::Cluster,
     config: &Config,
-    stores: Vec<Arc<RocksStore>>,
+    stores: Vec<Arc<LocalStore>>,
 ) -> Result<Joined, ServerError> {
-    let is_new: Vec<bool> = stores.iter().map(|store| check_unreplicated(&**store).is_ok()).collect();
+    let is_new: Vec<bool> = stores.iter().map(|store| check_unreplicated(&*store.current()).is_ok()).collect();
     let secret = secret(&cluster.secret_file)?;
     let listeners = (0..).take(stores.len()).map(|shard| {
         let address = SocketAddr::new(cluster.listen.ip(), cluster.listen.port() + shard);
@@ -121,7 +121,7 @@ pub(in crate::server) async fn join(
     };
     let (mut claims, mut drivers) = (Vec::new(), Vec::new());
     for (shard, (store, log)) in stores.iter().zip(&logs).enumerate() {
-        let position = position(Arc::clone(store), Arc::clone(log)).await?;
+        let position = position(store, Arc::clone(log), &id).await?;
         let (claim, driver) = cluster::claim(shard);
         claim.progress.applied.store(position, Ordering::Release);
         claim.progress.flushed.store(position, Ordering::Release);
@@ -147,6 +147,7 @@ pub(in crate::server) async fn join(
         node: cluster.node.clone(),
         membership: membership.clone(),
         forwarded: Arc::default(),
+        copies: Counter::default(),
     });
     let follow_interval = follow_interval(stores.len());
     let each = claims.into_iter().zip(stores).zip(logs).zip(listeners);
@@ -177,7 +178,7 @@ pub(in crate::server) async fn join(
 pub(in crate::server) async fn join_alone(
     cluster: &config::Cluster,
     config: &Config,
-    store: Arc<RocksStore>,
+    store: Arc<LocalStore>,
 ) -> Result<ClusterNode, ServerError> {
     let Joined { mut nodes, member } = join(cluster, config, vec![store]).await?;
     let node = nodes.pop().expect("a store has a node");
@@ -185,17 +186,24 @@ pub(in crate::server) async fn join_alone(
 }
 
 /// What the local store has applied and synced, before the record of this node says so. A store that cannot follow the
-/// changelog is refused before the node has a record, for which the changelog would be kept.
+/// changelog of the cluster `id`, also not with a copy, is refused before the node has a record, for which the changelog would
+/// be kept.
 #[cfg(feature = "nats")]
-async fn position(store: Arc<RocksStore>, log: Arc<dyn Changelog>) -> Result<u64, ClusterError> {
-    let read = move || match ShardCopy::open(Arc::clone(&store) as _, log, options()) {
-        Ok(copy) => {
-            store.note_watermark()?;
-            Ok(copy.position().sequence)
+async fn position(store: &Arc<LocalStore>, log: Arc<dyn Changelog>, id: &str) -> Result<u64, ClusterError> {
+    let (local, id) = (Arc::clone(store), id.to_owned());
+    let read = move || {
+        let store = local.current();
+        match ShardCopy::open(Arc::clone(&store) as _, log, options()) {
+            Ok(copy) => {
+                store.note_watermark()?;
+                Ok(copy.position().sequence)
+            }
+            Err(error) => {
+                let is_refused = !matches!(error, FollowError::Log(_)) && !is_lost(&error);
+                // Otherwise the node looks again while it follows.
+                if is_refused && !may_fetch(&local, &id, &error) { Err(error) } else { Ok(0) }
+            }
         }
-        Err(error) if !matches!(error, FollowError::Log(_)) && !is_lost(&error) => Err(error),
-        // The node looks again while it follows.
-        Err(_) => Ok(0),
     };
     let read = tokio::task::spawn_blocking(read).await.expect("reading a store does not panic");
     Ok(read?)
@@ -248,7 +256,7 @@ fn secret(path: &Path) -> Result<NodeSecret, ClusterError> {
 pub(in crate::server) async fn join(
     _: &config::Cluster,
     _: &Config,
-    _: Vec<Arc<RocksStore>>,
+    _: Vec<Arc<LocalStore>>,
 ) -> Result<Joined, ServerError> {
     Err(ClusterError::Engine("this build of gridhook has no NATS client (feature nats)".to_owned()).into())
 }

@@ -4,6 +4,7 @@
 //! The store stays open all the time. What belongs to one ownership is a [`Tenure`]: its lease and its replicated store. Both
 //! end for good, so whatever still runs on behalf of an ended tenure neither sends nor writes. `serve` stops it all the same.
 
+mod fetch;
 mod join;
 mod tenure;
 
@@ -23,7 +24,7 @@ use actix_web::web;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use self::tenure::claim_ended;
+use self::{fetch::may_fetch, tenure::claim_ended};
 pub(super) use self::{
     join::{Joined, join, join_alone},
     tenure::{Ownership, StallReason, Tenure, TenureEnd, WriteStall},
@@ -35,6 +36,7 @@ use super::{
     front::hop::{NodeSecret, OwnerConnector},
     io_error,
     listener::{NodeListener, Standby},
+    local_store::LocalStore,
     settings,
     shutdown::StopSignals,
     startup,
@@ -58,7 +60,6 @@ use crate::{
     store::{
         Family, Store,
         keys::{self, MetaKind},
-        rocks::RocksStore,
     },
 };
 
@@ -115,8 +116,7 @@ fn advice(error: &FollowError) -> &'static str {
     match error {
         FollowError::Foreign => "; gridhook help cluster tells how to bring existing topics into a cluster",
         FollowError::Trimmed { .. } => {
-            "; make a backup of the cluster (gridhook backup), restore it to an empty folder (gridhook restore), and start \
-             the node with that"
+            "; whether it is of this cluster is not known, so nothing was changed; start the node with an empty data folder"
         }
         FollowError::Missing { .. } | FollowError::Shorter { .. } | FollowError::Broken { .. } => {
             "; nothing was changed, and the data folders of all nodes still have what was acknowledged"
@@ -155,7 +155,7 @@ pub(super) struct ClusterNode {
     log: Arc<StoppableLog>,
     /// How often the changelog was found to be lost, in a row, also by claims that could not be served.
     lost: Arc<AtomicU32>,
-    store: Arc<RocksStore>,
+    store: Arc<LocalStore>,
     keep_bytes: u64,
     /// The interval between two reads of a standby.
     follow_interval: Duration,
@@ -245,7 +245,15 @@ impl ClusterNode {
                 () = signals.received() => None,
                 failed = follower.failed() => {
                     follower.stop().await;
-                    return Err(self.cannot_follow(failed).await);
+                    if !may_fetch(&self.store, &self.id, &failed) {
+                        return Err(self.cannot_follow(failed).await);
+                    }
+                    if self.replace_store(&failed, signals).await? {
+                        continue;
+                    }
+                    self.leave();
+                    self.left().await;
+                    return Ok(Standing::Stopped);
                 }
                 lease = claimed(&mut role) => {
                     if lease.is_none() {
@@ -297,7 +305,7 @@ impl ClusterNode {
             };
             match taken {
                 Ok(tenure) => return Ok(Standing::Owner(tenure)),
-                Err(error) if matches!(error, FollowError::Log(_)) || (is_lost(&error) && !self.is_lost_for_good()) => {
+                Err(error) if self.may_try_again(&error) => {
                     if matches!(error, FollowError::Log(ChangelogError::Full)) {
                         // Only an owner trims it otherwise.
                         tenure::trim(Arc::clone(&self.log) as _, &self.claim.progress, self.keep_bytes).await;
@@ -312,6 +320,12 @@ impl ClusterNode {
                 }
             }
         }
+    }
+
+    /// Whether the shard may be served later that could not be taken.
+    fn may_try_again(&self, error: &FollowError) -> bool {
+        let is_lost_now = is_lost(error) && !self.is_lost_for_good();
+        matches!(error, FollowError::Log(_)) || is_lost_now || may_fetch(&self.store, &self.id, error)
     }
 
     /// The end of a node whose store cannot follow the changelog. For one that needs a copy of the store the changelog need not be
@@ -331,7 +345,7 @@ impl ClusterNode {
 
     /// Appends the fence, and applies what is before it.
     async fn take(&self, lease: Lease, clock: Clock) -> Result<Tenure, FollowError> {
-        let (store, name) = (Arc::clone(&self.store), self.name.clone());
+        let (store, name) = (self.store.current(), self.name.clone());
         let log: Arc<dyn Changelog> = Arc::clone(&self.log) as _;
         let began = clock.now();
         let read = clock.clone();
@@ -362,12 +376,18 @@ impl ClusterNode {
     fn follow(&self) -> Follower {
         let (sender, failed) = watch::channel(None);
         let log = Arc::new(StoppableLog::of(Arc::clone(&self.log) as _));
-        let store: Arc<dyn Store> = Arc::clone(&self.store) as _;
+        let (local, id) = (Arc::clone(&self.store), self.id.clone());
+        let store: Arc<dyn Store> = local.current();
+        let opened = move || {
+            if let Err(error) = local.note_cluster(&id) {
+                tracing::warn!(%error, "the data folder does not name the cluster");
+            }
+        };
         let (progress, stopped) = (Arc::clone(&self.claim.progress), Arc::clone(&log));
         let (lost, interval) = (Arc::clone(&self.lost), self.follow_interval);
         let follow = move || {
             let mut seen = String::new();
-            while let Err(error) = follow(&store, &log, &progress, &lost, interval) {
+            while let Err(error) = follow(&store, &log, &progress, &lost, interval, &opened) {
                 if log.is_stopped.load(Ordering::Acquire) {
                     return;
                 }
@@ -448,8 +468,10 @@ fn follow(
     progress: &ShardProgress,
     lost: &AtomicU32,
     interval: Duration,
+    opened: &dyn Fn(),
 ) -> Result<(), FollowError> {
     let mut copy = ShardCopy::open(Arc::clone(store), Arc::clone(log) as _, options())?;
+    opened();
     let rounds = (SYNC_INTERVAL.as_millis() / interval.as_millis()).max(1);
     for round in 0.. {
         let applied = copy.catch_up()?.sequence;

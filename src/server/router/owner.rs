@@ -1,7 +1,7 @@
 //! What the owner of a shard answers to the nodes of its cluster, and to no client: a request of a client has the address of
 //! its client, also on a connection between nodes.
 
-use std::time::Duration;
+use std::{io, sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, guard, web};
 use hyper::{
@@ -9,7 +9,10 @@ use hyper::{
     header::{AUTHORIZATION, HOST, HeaderValue},
 };
 use serde::Deserialize;
-use tokio::time::timeout;
+use tokio::{
+    sync::mpsc::{self, error::TrySendError},
+    time::timeout,
+};
 
 use super::parts;
 use crate::{
@@ -18,6 +21,7 @@ use crate::{
         auth::{ForwardedIdentity, bearer_in},
     },
     publish::http::Publisher,
+    repair::backup::{BackupError, Backups},
     server::{
         forward::{Hops, OutgoingRequest, RequestBody},
         front::hop::{ListenerSide, OfNode},
@@ -28,6 +32,13 @@ use crate::{
 const IDENTITY: &str = "/node/identity";
 const NAMESPACES: &str = "/node/namespaces";
 pub(super) const TOPICS: &str = "/node/topics";
+pub(in crate::server) const STORE: &str = "/node/store";
+
+/// The pieces of a store that wait for a slow node.
+const PIECES_WAITING: usize = 4;
+
+/// The pause before the next one is tried again.
+const SLOW_PAUSE: Duration = Duration::from_millis(1);
 
 /// The maximum size of the events of a delivery to a topic.
 const TOPICS_BYTES: usize = 2 * 1024 * 1024;
@@ -43,6 +54,7 @@ pub(in crate::server) fn configure(cfg: &mut web::ServiceConfig) {
     };
     cfg.service(of_nodes(IDENTITY).route(web::post().to(answer_identity)));
     cfg.service(of_nodes(NAMESPACES).route(web::get().to(answer_namespaces)));
+    cfg.service(of_nodes(STORE).route(web::get().to(send_store)));
     let topics = of_nodes(TOPICS).app_data(web::PayloadConfig::new(TOPICS_BYTES));
     cfg.service(topics.route(web::get().to(has_topic)).route(web::post().to(publish)));
 }
@@ -58,6 +70,57 @@ async fn answer_identity(request: HttpRequest, control: web::Data<Control>) -> H
 async fn answer_namespaces(control: web::Data<Control>) -> HttpResponse {
     let names: Vec<String> = control.registry().namespaces().iter().map(|one| one.name.to_string()).collect();
     HttpResponse::Ok().json(names)
+}
+
+/// Sends the store to a node that cannot follow the changelog without it.
+async fn send_store(control: web::Data<Control>) -> HttpResponse {
+    let permitted = match control.backups.clone() {
+        Some(backups) => backups.turn().map(|permit| (permit, backups)),
+        None => Err(BackupError::Closed),
+    };
+    let (permit, backups) = match permitted {
+        Ok(permitted) => permitted,
+        Err(error) => return HttpResponse::ServiceUnavailable().body(error.to_string()),
+    };
+    let (pieces, mut waiting) = mpsc::channel(PIECES_WAITING);
+    tokio::task::spawn_blocking(move || {
+        let mut sender = PieceSender { pieces, backups: Arc::clone(&backups) };
+        match backups.send(&permit, &mut sender) {
+            Ok(sent) => {
+                tracing::info!(applied = sent.applied, bytes = sent.bytes(), "the store was sent to another node")
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the store was not sent to another node");
+                // It has gone.
+                sender.pieces.try_send(Err(io::Error::other(error))).ok();
+            }
+        }
+    });
+    HttpResponse::Ok().streaming(futures_util::stream::poll_fn(move |cx| waiting.poll_recv(cx)))
+}
+
+/// Writes to the body of a response, as long as the owner does not stop.
+struct PieceSender {
+    pieces: mpsc::Sender<io::Result<bytes::Bytes>>,
+    backups: Arc<Backups>,
+}
+
+impl io::Write for PieceSender {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        let mut waits = Ok(bytes::Bytes::copy_from_slice(piece));
+        loop {
+            waits = match self.pieces.try_send(waits) {
+                Ok(()) => return Ok(piece.len()),
+                Err(TrySendError::Full(piece)) if !self.backups.is_stopping() => piece,
+                Err(_) => return Err(io::ErrorKind::BrokenPipe.into()),
+            };
+            std::thread::sleep(SLOW_PAUSE);
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 #[derive(Deserialize)]

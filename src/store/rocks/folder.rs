@@ -31,7 +31,7 @@ const PRIVATE_FOLDER: u32 = 0o700;
 const PLACE: &str = "place";
 
 /// Names of the families that are not compacted.
-const SPARED: &str = "spared";
+pub(super) const SPARED: &str = "spared";
 
 /// Four write buffers: RocksDB needs one free to begin with, and the flush that recovers it, a new log and a new
 /// manifest need space too.

@@ -17,6 +17,7 @@ use super::{
     folder::DataFolder,
     of_rocksdb,
     options::{self, synced},
+    received,
     trim::Trimmer,
 };
 use crate::store::{
@@ -42,6 +43,7 @@ const UNUSED: &str = rocksdb::DEFAULT_COLUMN_FAMILY_NAME;
 
 pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, OpenError> {
     let folder = DataFolder::hold(path)?;
+    received::settle(path).map_err(|source| of_io(&folder, source))?;
     let watermark = find_watermark(&folder, wanted)?;
     let floors = PartitionFloors::default();
     let spared = folder.spared();
@@ -163,7 +165,7 @@ fn make_draft(folder: &DataFolder, wanted: &RocksOptions) -> Result<(), OpenErro
 }
 
 /// Removes a folder, if it exists.
-fn remove(path: &Path) -> io::Result<()> {
+pub(super) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),

@@ -12,7 +12,9 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    Cluster, START, STREAM, TAKEN, assert_all_arrive, keep_token, of_former_owners, publish,
+    Cluster, START, STREAM, TAKEN, assert_all_arrive,
+    copies::wait_until_synced,
+    keep_token, of_former_owners, publish,
     tls::{node_tls, write_node_files},
 };
 use crate::{
@@ -24,7 +26,7 @@ use crate::{
         nats::{NatsCluster, has_nats},
         needs,
         port::ReservedPort,
-        server::{SCOPE, Server, SubscriptionSpec, events_path, operator, say, wait_for},
+        server::{SCOPE, Server, SubscriptionSpec, events_path, operator, wait_for},
         sink::{Behavior, Sink},
         tcp_proxy::TcpProxy,
     },
@@ -258,24 +260,13 @@ fn a_full_stream_refuses_publishers_and_is_trimmed_by_the_next_owner() {
         status == 200
     });
     println!("{} events in a stream of {}", ids.len(), SMALL[0].1);
-    // Its folder is behind the stream now, and it leaves no record that would keep it from being trimmed.
-    cluster.nodes[2].begin();
-    assert_eq!(cluster.nodes[2].wait(START), Some(1));
-    assert!(cluster.nodes[2].logs().contains("it needs a copy"), "{}", cluster.nodes[2].logs());
-    let view = cluster.nodes[next].command("GET", "/cluster/status", &Value::Null).json();
-    let names: Vec<&str> =
-        view["nodes"].as_array().expect("nodes").iter().filter_map(|node| node["name"].as_str()).collect();
-    assert!(!names.contains(&"c"), "{view}");
-    // As the manual says: a backup of another node.
-    let folder = tempfile::tempdir().expect("a folder");
-    let backup = folder.path().join("backup").display().to_string();
-    operator(&cluster.nodes[next], &["backup", &backup]).expect("a backup");
-    fs::remove_dir_all(cluster.nodes[2].data_dir()).expect("removed");
-    let data_dir = cluster.nodes[2].data_dir().display().to_string();
-    let (status, reported) = say(&["restore", &backup, "--data-dir", &data_dir]);
-    assert!(status.success(), "{reported}");
-    keep_token(&cluster.nodes[2]);
+    // Its folder is behind the stream now. It fetches the store, and may own it then.
     cluster.join(2);
+    wait_for("a copy of the store", START, || cluster.nodes[2].logs().contains("the copy of the store is in place"));
+    wait_until_synced(&cluster, next, "c");
+    cluster.nodes[next].kill_9();
+    assert_eq!(cluster.owner(), 2);
+    let next = 2;
     wait_until_settled(&cluster.nodes[next], "orders", "all");
     assert_arrived(&sink, "/all", &ids);
 }
@@ -341,10 +332,9 @@ fn records_that_were_removed_from_the_stream_or_a_shorter_stream_are_refused() {
     });
     cluster.nats.0[0].purge(STREAM);
     publish(&cluster.nodes[0], &key, 40..60);
-    cluster.nodes[2].begin();
-    assert_eq!(cluster.nodes[2].wait(START), Some(1));
-    assert!(cluster.nodes[2].logs().contains("it needs a copy"), "{}", cluster.nodes[2].logs());
-    // The others have what was removed, and go on.
+    // The others have what was removed, and go on. This one fetches it.
+    cluster.join(2);
+    wait_for("a copy of the store", START, || cluster.nodes[2].logs().contains("the copy of the store is in place"));
     publish(&cluster.nodes[1], &key, 60..80);
 
     cluster.nats.0[0].delete(STREAM);
@@ -352,7 +342,7 @@ fn records_that_were_removed_from_the_stream_or_a_shorter_stream_are_refused() {
     // A standby notices by reading, and an owner by writing.
     let answer = cluster.nodes[0].admin("PUT", &format!("{SCOPE}/more"), &json!({"properties": {}}));
     assert!(answer.status >= 500, "{}", answer.text());
-    for node in &mut cluster.nodes[..2] {
+    for node in &mut cluster.nodes {
         assert_eq!(node.wait(START), Some(1));
         let log = node.logs();
         assert!(log.contains("the changelog ends at record 0, but the local store has applied"), "{log}");

@@ -1,6 +1,12 @@
 //! Nodes of a cluster with several shards: each owns its part and delivers the events of it, and the others take it over.
 
-use std::{collections::BTreeMap, fs, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Read as _,
+    net::{SocketAddr, TcpStream},
+    time::Duration,
+};
 
 use gridhook::cluster::shard_of;
 use serde_json::Value;
@@ -8,13 +14,16 @@ use serde_json::Value;
 use super::{
     Cluster, LONG, START,
     chaos::{Clients, Published, lock, publishes, topic_without_duplicates},
+    tls::{node_tls, write_node_files},
 };
 use crate::{
     server::{assert_arrived, many, wait_until_settled},
     support::{
+        certificates::{Authority, DAY},
+        load,
         nats::{NatsCluster, has_nats},
         port::ReservedPort,
-        server::{Server, SubscriptionSpec, fsck, operator, say, wait_for},
+        server::{Server, SubscriptionSpec, events_path, fsck, operator, say, wait_for},
         sink::Sink,
         tcp_proxy::TcpProxy,
     },
@@ -37,10 +46,16 @@ pub(crate) struct Sharded {
 
 impl Sharded {
     fn prepare(settings: &[(&str, &str)]) -> Self {
+        Self::prepare_each(settings, |_| Vec::new())
+    }
+
+    /// With settings that each node has besides.
+    fn prepare_each(settings: &[(&str, &str)], own: impl Fn(usize) -> Vec<(&'static str, String)>) -> Self {
         let ports: Vec<_> = (0..3).map(|_| ReservedPort::in_a_row(SHARDS)).collect();
         let of_node = |index: usize| {
             let listen = ports[index][0].address.to_string();
-            vec![("CLUSTER__NODE_LISTEN", listen), ("CLUSTER__SHARDS", SHARDS.to_string())]
+            let of_shards = [("CLUSTER__NODE_LISTEN", listen), ("CLUSTER__SHARDS", SHARDS.to_string())];
+            own(index).into_iter().chain(of_shards).collect()
         };
         let cluster = Cluster::prepare_each(NatsCluster::start(1, "always"), settings, of_node);
         Self { cluster, _ports: ports }
@@ -221,6 +236,129 @@ fn each_shard_has_its_part_of_the_declared_topics_and_backups_of_its_own() {
         let (status, report) = say(&["restore", &url, "--data-dir", restored.to_str().expect("text")]);
         assert!(status.success(), "{report}");
         let (status, report) = fsck(&restored);
+        assert!(status.success(), "{report}");
+    }
+}
+
+/// Publishes to a topic through a node, and returns the status.
+fn status_of(node: &Server, topic: &str, key: &str, id: &str, subject: &str) -> u16 {
+    let body = load::body(&[id.to_owned()], subject);
+    let answer = node.client().ask("POST", &events_path(topic), &[("aeg-sas-key", key)], &body);
+    answer.map_or(0, |answer| answer.status)
+}
+
+#[test]
+fn shards_speak_tls_to_each_other_and_read_certificates_again_on_sighup() {
+    if !has_nats() {
+        return;
+    }
+    let (folder, authority) = (tempfile::tempdir().expect("a folder"), Authority::new());
+    for node in ["0", "1", "2"] {
+        write_node_files(folder.path(), node, &authority, &authority);
+    }
+    let mut sharded = Sharded::prepare_each(&[], |index| node_tls(folder.path(), &index.to_string()));
+    (0..3).for_each(|index| sharded.cluster.join(index));
+    sharded.wait_for_shares(0, &[2, 2, 2]);
+    let nodes = &sharded.cluster.nodes;
+    let keys: Vec<String> = names().iter().map(|name| nodes[0].topic(name, "EventGridSchema")).collect();
+    let publish_all = |round: &str| {
+        for (node, (name, key)) in
+            nodes.iter().flat_map(|node| names().into_iter().zip(&keys).map(move |of| (node, of)))
+        {
+            assert_eq!(status_of(node, &name, key, round, "s"), 200, "{name}");
+        }
+    };
+    publish_all("first");
+    authority.ending("127.0.0.1", 60 * DAY).write(folder.path(), "1");
+    nodes[1].signal("HUP");
+    wait_for("the new certificate", LONG, || nodes[1].logs().contains("certificate replaced"));
+    publish_all("second");
+    let view = nodes[0].command("GET", "/cluster/status", &Value::Null).json();
+    let address = view["nodes"][1]["address"].as_str().expect("an address").to_owned();
+    let first: SocketAddr = address.parse().expect("an address");
+    // Each shard's listener expects TLS: without it there is no greeting.
+    for shard in 0..SHARDS {
+        let mut stream = TcpStream::connect((first.ip(), first.port() + shard)).expect("a connection");
+        stream.set_read_timeout(Some(Duration::from_millis(20))).expect("a socket");
+        let mut greeting = [0; 16];
+        assert!(stream.read(&mut greeting).map_or(0, |read| read) == 0, "shard {shard} speaks without TLS");
+    }
+}
+
+#[test]
+fn a_full_stream_of_one_shard_stops_no_other_and_is_trimmed_once_all_nodes_have_its_records() {
+    if !has_nats() {
+        return;
+    }
+    let mut sharded = Sharded::start(&[("CLUSTER__STREAM_KEEP_BYTES", "64 KiB")]);
+    let names = names();
+    let keys: Vec<String> =
+        names.iter().map(|name| topic_without_duplicates(&sharded.cluster.nodes[0], name)).collect();
+    let full = 3;
+    // The streams keep what this node needs.
+    sharded.cluster.nodes[2].terminate();
+    sharded.wait_for_shares(0, &[3, 3]);
+    let nodes = &sharded.cluster.nodes;
+    let large = format!("/{}", fastrand::Rng::with_seed(1).u128(..)).repeat(1_000);
+    for number in 0..20 {
+        assert_eq!(status_of(&nodes[0], &names[full], &keys[full], &format!("e{number}"), &large), 200);
+    }
+    sharded.cluster.nats.0[0].fill(&format!("GH_test_{full}"));
+    wait_for("a refusal", LONG, || status_of(&nodes[1], &names[full], &keys[full], "more", &large) == 503);
+    for (shard, (name, key)) in names.iter().zip(&keys).enumerate().filter(|(shard, _)| *shard != full) {
+        assert_eq!(status_of(&nodes[shard % 2], name, key, "other", "s"), 200, "shard {shard}");
+    }
+    assert_eq!(status_of(&nodes[0], &names[full], &keys[full], "more", &large), 503, "it is kept for the third node");
+    sharded.cluster.join(2);
+    let nodes = &sharded.cluster.nodes;
+    wait_for("the stream to be trimmed", START, || {
+        status_of(&nodes[2], &names[full], &keys[full], "after", &large) == 200
+    });
+    sharded.wait_for_shares(0, &[2, 2, 2]);
+}
+
+#[test]
+fn a_node_fetches_copies_of_the_shards_whose_records_were_removed_and_follows_the_others() {
+    if !has_nats() {
+        return;
+    }
+    let mut sharded = Sharded::start(&[]);
+    let names = names();
+    let keys: Vec<String> =
+        names.iter().map(|name| topic_without_duplicates(&sharded.cluster.nodes[0], name)).collect();
+    let publish_all = |sharded: &Sharded, node: usize, id: &str| {
+        for (name, key) in names.iter().zip(&keys) {
+            wait_for("a publish", START, || status_of(&sharded.cluster.nodes[node], name, key, id, "s") == 200);
+        }
+    };
+    publish_all(&sharded, 0, "first");
+    let synced = |sharded: &Sharded, name: &str| {
+        let view = sharded.cluster.nodes[0].command("GET", "/cluster/status", &Value::Null).json();
+        let nodes = view["nodes"].as_array().cloned().unwrap_or_default();
+        let node = nodes.into_iter().find(|node| node["name"] == name).unwrap_or_default();
+        let last = |shard| sharded.cluster.nats.0[0].messages(&format!("GH_test_{shard}"), u64::MAX - 1).1;
+        (0..usize::from(SHARDS)).all(|shard| node["flushed"][shard] == last(shard))
+    };
+    wait_for("the third node to sync everything", LONG, || synced(&sharded, "c"));
+    sharded.cluster.nodes[2].kill_9();
+    sharded.wait_for_shares(0, &[3, 3]);
+    publish_all(&sharded, 1, "second");
+    wait_for("the others to sync everything", LONG, || synced(&sharded, "a") && synced(&sharded, "b"));
+    for shard in [1, 4] {
+        sharded.cluster.nats.0[0].purge(&format!("GH_test_{shard}"));
+    }
+    sharded.cluster.join(2);
+    sharded.wait_for_shares(0, &[2, 2, 2]);
+    let log = sharded.cluster.nodes[2].logs();
+    assert_eq!(log.matches("the copy of the store is in place").count(), 2, "{log}");
+    for index in [0, 1] {
+        sharded.cluster.nodes[index].kill_9();
+    }
+    sharded.wait_for_shares(2, &[6]);
+    publish_all(&sharded, 2, "third");
+    sharded.cluster.nodes[2].terminate();
+    for shard in 0..SHARDS {
+        let (status, report) = fsck(&sharded.cluster.nodes[2].data_dir().join("shards").join(shard.to_string()));
         assert!(status.success(), "{report}");
     }
 }

@@ -1,0 +1,259 @@
+//! The store of a node of a cluster as another node receives it.
+//!
+//! ```text
+//! a line of JSON with the position of the store and its files (`SentStore`), and its CRC-32
+//! each file, and its CRC-32
+//! ```
+//!
+//! A store that was received is whole and opens, or it is removed. What puts it in place is `store::rocks::received`.
+
+use std::{
+    fs::File,
+    io::{self, BufRead as _, BufReader, Read, Write},
+    path::Path,
+    thread,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{BackupError, BackupPermit, Backups, CopyPace, FolderGuard, STORE, WATERMARK, copy, folders, of_io};
+use crate::{
+    clock::Clock,
+    event::Timestamp,
+    repair::fsck::CheckStop,
+    store::{
+        Family, Store as _, StoreError,
+        keys::{self, MetaKind},
+        records::{AppliedPosition, StoredRecord},
+        rocks::{OpenError, ReadOnlyStore, RocksOptions, received},
+        watermark::Watermark,
+    },
+};
+
+/// The version of the form.
+const VERSION: u32 = 1;
+
+/// 64 KiB: a limit of the rate holds within parts of a second.
+const PIECE: usize = 64 << 10;
+
+/// The maximum size of the first line: some hundred thousand files.
+const HEAD_BYTES: u64 = 16 << 20;
+
+/// What is sent first.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SentStore {
+    version: u32,
+    /// RocksDB's last sequence number.
+    sequence: u64,
+    /// The last record of the changelog that the store has applied.
+    pub applied: u64,
+    files: Vec<SentFile>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct SentFile {
+    name: String,
+    bytes: u64,
+}
+
+impl SentStore {
+    /// The bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add)
+    }
+}
+
+/// Why a store was not received. Nothing of it is left.
+#[derive(Debug, thiserror::Error)]
+pub enum TransferError {
+    /// It does not suit the receiver.
+    #[error("{0}")]
+    Refused(String),
+    /// It ends too early.
+    #[error("the transfer ended early: {0}")]
+    Early(io::Error),
+    /// It is not what was sent.
+    #[error("the transfer is damaged: {0}")]
+    Damaged(String),
+    /// The store that was received does not open.
+    #[error("the store that was received does not open: {0}")]
+    Open(#[from] OpenError),
+    /// It cannot be written.
+    #[error(transparent)]
+    Local(#[from] BackupError),
+}
+
+/// Limits a transfer to a number of bytes a second.
+struct Rate<'a> {
+    clock: &'a Clock,
+    began: Timestamp,
+    of_second: u64,
+    sent: u64,
+}
+
+impl Rate<'_> {
+    /// The pause after so many more bytes.
+    fn pause(&mut self, bytes: usize) -> Duration {
+        self.sent += bytes as u64;
+        let due = Duration::from_secs_f64(self.sent as f64 / self.of_second.max(1) as f64);
+        due.saturating_sub(self.clock.now().since(self.began))
+    }
+}
+
+impl Backups {
+    /// The maximum of bytes a second of a transfer to another node.
+    #[must_use]
+    pub fn with_transfer_rate(self, transfer_rate: u64) -> Self {
+        Self { transfer_rate, ..self }
+    }
+
+    /// Sends the store as it is now to another node of the cluster. Blocks for a long time.
+    pub fn send(&self, _: &BackupPermit, to: &mut dyn Write) -> Result<SentStore, BackupError> {
+        let (frozen, guard) = self.freeze()?;
+        let applied = applied(&frozen).map_err(|error| CheckStop::from(StoreError::damaged(error)))?;
+        let mut files = Vec::new();
+        for (path, bytes) in copy::files_in(&guard.0)? {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+            files.push(SentFile { name, bytes });
+        }
+        let sent = SentStore { version: VERSION, sequence: frozen.sequence(), applied, files };
+        drop(frozen);
+        self.send_files(&sent, &guard, to)?;
+        Ok(sent)
+    }
+
+    fn send_files(&self, sent: &SentStore, frozen: &FolderGuard, to: &mut dyn Write) -> Result<(), BackupError> {
+        let mut write =
+            |bytes: &[u8]| to.write_all(bytes).map_err(of_io(Path::new("the connection of the other node")));
+        let mut head = serde_json::to_vec(sent).expect("a head has no maps with other keys than text");
+        head.push(b'\n');
+        write(&head)?;
+        write(&crc32fast::hash(&head).to_be_bytes())?;
+        let mut rate = Rate { clock: &self.clock, began: self.clock.now(), of_second: self.transfer_rate, sent: 0 };
+        let mut pace = CopyPace::new(&self.clock);
+        let mut buffer = vec![0; PIECE];
+        for SentFile { name, bytes } in &sent.files {
+            let path = frozen.0.join(name);
+            let mut file = File::open(&path).map_err(of_io(&path))?;
+            let (mut left, mut crc) = (*bytes, crc32fast::Hasher::new());
+            while left > 0 {
+                let piece = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
+                let piece = &mut buffer[..piece];
+                file.read_exact(piece).map_err(of_io(&path))?;
+                crc.update(piece);
+                left -= piece.len() as u64;
+                pace.pause();
+                thread::sleep(rate.pause(piece.len()));
+                if self.is_stopping() {
+                    return Err(CheckStop::Canceled.into());
+                }
+                write(piece)?;
+            }
+            write(&crc.finalize().to_be_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+/// Receives a store for `data_dir`. `begin` is called with what is about to come, and may refuse it; `arrived` with the
+/// bytes of the files so far. Blocks for a long time.
+///
+/// # Errors
+/// If the store is not whole, does not open or is refused, or cannot be written.
+pub fn receive(
+    data_dir: &Path,
+    from: &mut dyn Read,
+    options: &RocksOptions,
+    begin: &mut dyn FnMut(&SentStore) -> Result<(), TransferError>,
+    arrived: &mut dyn FnMut(u64),
+) -> Result<SentStore, TransferError> {
+    let mut from = BufReader::with_capacity(PIECE, from);
+    let head = read_head(&mut from)?;
+    begin(&head)?;
+    let folder = received::arriving(data_dir);
+    folders::remove(&folder)?;
+    folders::check_room(data_dir, head.bytes())?;
+    folders::new_folder(&folder).map_err(of_io(&folder))?;
+    let guard = FolderGuard(folder.clone());
+    Watermark::create(&folder.join(WATERMARK), head.sequence).map_err(of_io(&folder))?;
+    let store = folder.join(STORE);
+    folders::new_folder(&store).map_err(of_io(&store))?;
+    let mut done = 0;
+    for file in &head.files {
+        receive_file(&mut from, file, &store.join(&file.name), &mut |bytes| {
+            done += bytes;
+            arrived(done);
+        })?;
+    }
+    if !from.fill_buf().map_err(TransferError::Early)?.is_empty() {
+        return Err(TransferError::Damaged("more was sent than was announced".to_owned()));
+    }
+    folders::sync(&store)?;
+    folders::sync(&folder)?;
+    let opened = ReadOnlyStore::open(&folder, options)?;
+    let found = applied(&opened).map_err(TransferError::Damaged)?;
+    if (opened.sequence(), found) != (head.sequence, head.applied) {
+        return Err(TransferError::Damaged(format!("it has applied {found} records instead of {}", head.applied)));
+    }
+    drop(opened);
+    std::mem::forget(guard);
+    Ok(head)
+}
+
+fn read_head(from: &mut BufReader<&mut dyn Read>) -> Result<SentStore, TransferError> {
+    let mut line = Vec::new();
+    from.take(HEAD_BYTES).read_until(b'\n', &mut line).map_err(TransferError::Early)?;
+    check_crc(from, crc32fast::hash(&line), "its head")?;
+    let head: SentStore =
+        serde_json::from_slice(&line).map_err(|error| TransferError::Damaged(format!("its head: {error}")))?;
+    if head.version != VERSION {
+        let what = format!("the other node sends the form {}, and this one reads {VERSION}", head.version);
+        return Err(TransferError::Refused(what));
+    }
+    let is_name = |name: &str| !name.is_empty() && !name.contains('/') && !name.starts_with('.');
+    match head.files.iter().find(|file| !is_name(&file.name)) {
+        Some(file) => Err(TransferError::Damaged(format!("the name {:?} is not that of a file of a store", file.name))),
+        None => Ok(head),
+    }
+}
+
+fn receive_file(
+    from: &mut BufReader<&mut dyn Read>,
+    file: &SentFile,
+    to: &Path,
+    arrived: &mut dyn FnMut(u64),
+) -> Result<(), TransferError> {
+    let mut target = folders::new_file(to).map_err(of_io(to))?;
+    let (mut left, mut crc, mut buffer) = (file.bytes, crc32fast::Hasher::new(), vec![0; PIECE]);
+    while left > 0 {
+        let piece = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
+        let read = from.read(&mut buffer[..piece]).map_err(TransferError::Early)?;
+        if read == 0 {
+            return Err(TransferError::Early(io::ErrorKind::UnexpectedEof.into()));
+        }
+        crc.update(&buffer[..read]);
+        target.write_all(&buffer[..read]).map_err(of_io(to))?;
+        left -= read as u64;
+        arrived(read as u64);
+    }
+    check_crc(from, crc.finalize(), &file.name)?;
+    target.sync_all().map_err(of_io(to))?;
+    Ok(())
+}
+
+fn check_crc(from: &mut dyn Read, found: u32, what: &str) -> Result<(), TransferError> {
+    let mut sent = [0; 4];
+    from.read_exact(&mut sent).map_err(TransferError::Early)?;
+    if u32::from_be_bytes(sent) == found {
+        return Ok(());
+    }
+    Err(TransferError::Damaged(format!("{what} has a wrong checksum")))
+}
+
+/// The last record of the changelog that the store of a node has applied.
+fn applied(store: &ReadOnlyStore) -> Result<u64, String> {
+    let record = store.get(Family::Meta, &keys::meta(MetaKind::Applied, b"")).map_err(|error| error.to_string())?;
+    let record = record.ok_or_else(|| "it is not the store of a node of a cluster".to_owned())?;
+    AppliedPosition::decode(&record).map(|position| position.sequence).map_err(|error| error.to_string())
+}

@@ -1,0 +1,114 @@
+//! The store of the data folder, which is open as long as the process runs, except while one that another node has sent
+//! takes its place.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use crate::store::rocks::{OpenError, RocksOptions, RocksStore, received};
+
+/// The interval between two checks whether the store is released.
+const CLOSE_POLL: Duration = Duration::from_millis(1);
+
+/// The number of these checks.
+const CLOSE_POLLS: u32 = 5000;
+
+/// The file with the identifier of the cluster whose changelog the store follows.
+const CLUSTER_ID: &str = "cluster-id";
+
+/// The store of a data folder.
+pub(super) struct LocalStore {
+    data_dir: PathBuf,
+    options: RocksOptions,
+    /// [`None`] once it was closed.
+    open: Mutex<Option<Arc<RocksStore>>>,
+}
+
+impl LocalStore {
+    pub(super) fn open(data_dir: &Path, options: RocksOptions) -> Result<Self, OpenError> {
+        let store = RocksStore::open(data_dir, &options)?;
+        Ok(Self { data_dir: data_dir.to_owned(), options, open: Mutex::new(Some(Arc::new(store))) })
+    }
+
+    pub(super) fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    pub(super) fn options(&self) -> &RocksOptions {
+        &self.options
+    }
+
+    /// The store as it is open now.
+    pub(super) fn current(&self) -> Arc<RocksStore> {
+        Arc::clone(self.lock().as_ref().expect("the store is closed only at the end"))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<RocksStore>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts the store that has arrived in the place of this one, and opens it. Nothing may use the store meanwhile.
+    ///
+    /// # Errors
+    /// If the store is still in use, or the new one does not open. It is in place then, or will be at the next start.
+    pub(super) fn replace(&self) -> Result<(), OpenError> {
+        let refuse = |source| OpenError::Folder { folder: self.data_dir.clone(), source };
+        let mut open = self.lock();
+        let old = open.take().expect("the store is closed only at the end");
+        if let Err(old) = released(old) {
+            *open = Some(old);
+            return Err(refuse(io::Error::other("its store is still in use, and cannot be replaced")));
+        }
+        received::accept(&self.data_dir).map_err(refuse)?;
+        *open = Some(Arc::new(RocksStore::open(&self.data_dir, &self.options)?));
+        Ok(())
+    }
+
+    /// Closes the store on this thread once no other thread holds it. RocksDB must not be used or closed on another thread
+    /// while the process destroys its globals.
+    pub(super) fn close(&self) {
+        let store = self.lock().take();
+        if let Some(Err(store)) = store.map(released) {
+            tracing::warn!("the store is still in use at the end");
+            // Closing it here could race with its user. The writer has ended, so nothing is lost.
+            std::mem::forget(store);
+        }
+    }
+
+    /// Whether the store was found to follow the changelog of the cluster with this identifier.
+    pub(super) fn is_of_cluster(&self, id: &str) -> bool {
+        fs::read_to_string(self.data_dir.join(CLUSTER_ID)).is_ok_and(|found| found.trim() == id)
+    }
+
+    /// Stores that it follows the changelog of the cluster with this identifier.
+    pub(super) fn note_cluster(&self, id: &str) -> io::Result<()> {
+        if self.is_of_cluster(id) {
+            return Ok(());
+        }
+        let draft = self.data_dir.join("cluster-id.new");
+        let mut file = File::create(&draft)?;
+        file.write_all(format!("{id}\n").as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&draft, self.data_dir.join(CLUSTER_ID))?;
+        File::open(&self.data_dir)?.sync_all()
+    }
+}
+
+/// Closes a store once it is the last one that holds it.
+fn released(mut store: Arc<RocksStore>) -> Result<(), Arc<RocksStore>> {
+    for _ in 0..CLOSE_POLLS {
+        store = match Arc::try_unwrap(store) {
+            Ok(store) => {
+                drop(store);
+                return Ok(());
+            }
+            Err(store) => store,
+        };
+        std::thread::sleep(CLOSE_POLL);
+    }
+    Err(store)
+}

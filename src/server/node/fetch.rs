@@ -1,0 +1,250 @@
+//! A node that cannot follow the changelog fetches the store of the owner: its next record was removed.
+//!
+//! The owner makes a checkpoint and sends it over a connection between nodes (`router::owner`). Once all of it has arrived and
+//! opens, it takes the place of the store here. The changelog is kept from its position on, because the record of this node
+//! has that. Then the node follows as any other.
+//!
+//! Invariants:
+//! - Only a store that is new, or was found to follow this cluster's changelog before, is replaced. It is a prefix of the
+//!   changelog, as that of the owner is, so nothing is lost with it.
+//! - A store is fetched only if the changelog has the record behind it.
+
+use std::{
+    io::{self, Read},
+    pin::Pin,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use hyper::{
+    Request, Response, StatusCode,
+    body::{Body as _, Incoming},
+    header::HOST,
+};
+use tokio::{
+    sync::mpsc,
+    time::{sleep, timeout},
+};
+
+use super::{ClusterError, ClusterNode, FollowError, StoppableLog};
+use crate::{
+    cluster::{GivenUp, NodeAddress, Role, ShardProgress, records::CopyProgress},
+    journal::changelog::Changelog as _,
+    repair::backup::{self, SentStore, TransferError},
+    server::{
+        ServerError, forward::Forwarder, io_error, local_store::LocalStore, router::owner::STORE, shutdown::StopSignals,
+    },
+};
+
+/// The longest time without a piece of the store.
+const PIECE_WAIT: Duration = Duration::from_secs(30);
+
+/// The pause before a store is fetched again.
+const AGAIN_PAUSE: Duration = Duration::from_secs(1);
+
+/// The pieces that wait for the disk.
+const PIECES_WAITING: usize = 4;
+
+/// The maximum size of a refusal.
+const REFUSAL_BYTES: usize = 4096;
+
+/// Whether the store of the owner may replace this one, which cannot follow the changelog of the cluster `id`.
+pub(super) fn may_fetch(store: &LocalStore, id: &str, error: &FollowError) -> bool {
+    match error {
+        FollowError::Trimmed { applied: 0, .. } => true,
+        FollowError::Trimmed { .. } => store.is_of_cluster(id),
+        _ => false,
+    }
+}
+
+impl ClusterNode {
+    /// Replaces the store by that of the owner. Returns false if a signal stops the process.
+    ///
+    /// # Errors
+    /// If the new store does not open.
+    pub(super) async fn replace_store(
+        &self,
+        error: &FollowError,
+        signals: &mut StopSignals,
+    ) -> Result<bool, ServerError> {
+        let shard = self.claim.shard;
+        tracing::warn!(shard, %error, "this node fetches a copy of the store from the owner");
+        let progress = &self.claim.progress;
+        progress.has_caught_up.store(false, Ordering::Release);
+        progress.note_copy(Some(CopyProgress::default()));
+        let fetched = tokio::select! {
+            () = signals.received() => false,
+            fetched = self.fetch() => {
+                fetched?;
+                true
+            }
+        };
+        if fetched {
+            let store = Arc::clone(&self.store);
+            let replaced = tokio::task::spawn_blocking(move || store.replace()).await;
+            replaced.map_err(|error| io_error("opening the store")(io::Error::other(error)))??;
+            self.cluster_context.copies.add(1);
+            tracing::info!(shard, "the copy of the store is in place");
+        }
+        progress.note_copy(None);
+        Ok(fetched)
+    }
+
+    /// Fetches the store of the owner, whichever node that is, until one has arrived.
+    async fn fetch(&self) -> Result<(), ClusterError> {
+        let mut role = self.claim.role.clone();
+        let mut seen = String::new();
+        loop {
+            let found = role.wait_for(|role| !matches!(role, Role::Standby { owner: None })).await;
+            let owner = match found.map(|role| role.clone()) {
+                Ok(Role::Standby { owner }) => owner,
+                // It was claimed before it was known that it cannot be served.
+                Ok(Role::Owner(lease) | Role::Draining(lease)) => {
+                    self.claim.give_up(&lease, GivenUp::Failed);
+                    None
+                }
+                Err(_) => return Err(ClusterError::Engine("the claims of this node have ended".to_owned())),
+            };
+            if let Some(NodeAddress { address, .. }) = owner {
+                let forwarder = self.owner_forwarder();
+                let fetched = tokio::select! {
+                    fetched = self.fetch_from(&forwarder, &address) => fetched,
+                    () = forwarder.clone().lost(address.clone()) => Err(early("the owner has changed")),
+                };
+                let Err(error) = fetched else { return Ok(()) };
+                self.claim.progress.note_copy(Some(CopyProgress::default()));
+                if seen != error.to_string() {
+                    tracing::warn!(shard = self.claim.shard, address, %error, "the store was not fetched; trying again");
+                }
+                seen = error.to_string();
+            }
+            sleep(AGAIN_PAUSE).await;
+        }
+    }
+
+    fn owner_forwarder(&self) -> Forwarder {
+        let (role, counters) = (self.claim.role.clone(), Arc::clone(&self.cluster_context.forwarded));
+        Forwarder::new(role, self.address.clone(), self.connector.clone(), Duration::ZERO, counters)
+    }
+
+    async fn fetch_from(&self, forwarder: &Forwarder, address: &str) -> Result<(), TransferError> {
+        let request = Request::get(STORE).header(HOST, "localhost").body(String::new()).map_err(early)?;
+        let asked = timeout(PIECE_WAIT, async {
+            let mut connection = forwarder.open(address).await?;
+            let response = connection.send_request(request).await.map_err(io::Error::other)?;
+            Ok((connection, response))
+        });
+        let asked: io::Result<_> = asked.await.unwrap_or_else(|_| Err(io::Error::other("the owner does not answer")));
+        let (_connection, response) = asked.map_err(TransferError::Early)?;
+        let status = response.status();
+        if status != StatusCode::OK {
+            let reason = refusal(response).await?;
+            return Err(TransferError::Refused(format!("the owner answers {status}: {reason}")));
+        }
+        let (pieces, waiting) = mpsc::channel(PIECES_WAITING);
+        let (store, log, progress) = (Arc::clone(&self.store), Arc::clone(&self.log), Arc::clone(&self.claim.progress));
+        let receiving = tokio::task::spawn_blocking(move || receive(&store, &log, &progress, waiting));
+        let passed = pass_on(response, pieces).await;
+        let received = receiving.await.map_err(early)?;
+        // What the receiver found wrong says more than the end of the connection.
+        match (passed, received) {
+            (_, Err(error)) => Err(error),
+            (Err(error), Ok(_)) => Err(TransferError::Early(error)),
+            (Ok(()), Ok(sent)) => {
+                let shard = self.claim.shard;
+                tracing::info!(shard, address, applied = sent.applied, bytes = sent.bytes(), "the store has arrived");
+                Ok(())
+            }
+        }
+    }
+}
+
+fn early(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> TransferError {
+    TransferError::Early(io::Error::other(why))
+}
+
+/// Passes the pieces of a body on, until the receiver wants no more.
+async fn pass_on(response: Response<Incoming>, pieces: mpsc::Sender<Bytes>) -> io::Result<()> {
+    let mut body = response.into_body();
+    while let Some(piece) = next(&mut body).await? {
+        if pieces.send(piece).await.is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+async fn next(body: &mut Incoming) -> io::Result<Option<Bytes>> {
+    loop {
+        let frame = timeout(PIECE_WAIT, std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx))).await;
+        match frame.map_err(|_| io::Error::other("nothing more came"))?.transpose().map_err(io::Error::other)? {
+            None => return Ok(None),
+            Some(frame) => {
+                if let Ok(piece) = frame.into_data() {
+                    return Ok(Some(piece));
+                }
+            }
+        }
+    }
+}
+
+async fn refusal(response: Response<Incoming>) -> Result<String, TransferError> {
+    let (mut body, mut text) = (response.into_body(), Vec::new());
+    while let Some(piece) = next(&mut body).await.map_err(TransferError::Early)? {
+        text.extend_from_slice(&piece);
+        if text.len() >= REFUSAL_BYTES {
+            break;
+        }
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Receives a store that the changelog has the next record of. Blocks.
+fn receive(
+    store: &LocalStore,
+    log: &StoppableLog,
+    progress: &ShardProgress,
+    waiting: mpsc::Receiver<Bytes>,
+) -> Result<SentStore, TransferError> {
+    let check = |applied: u64| match log.bounds() {
+        Ok(bounds) if bounds.first > applied + 1 => Err(TransferError::Refused(format!(
+            "the store of the owner has applied records up to {applied}, and the changelog begins at {} now",
+            bounds.first
+        ))),
+        Ok(_) => Ok(()),
+        Err(error) => Err(TransferError::Refused(error.to_string())),
+    };
+    let bytes = std::cell::Cell::new(0);
+    let mut begin = |sent: &SentStore| {
+        // From here on the changelog is kept for it.
+        progress.flushed.store(sent.applied, Ordering::Release);
+        bytes.set(sent.bytes());
+        progress.note_copy(Some(CopyProgress { received: 0, bytes: bytes.get() }));
+        check(sent.applied)
+    };
+    let mut arrived = |received| progress.note_copy(Some(CopyProgress { received, bytes: bytes.get() }));
+    let mut pieces = PieceReader { waiting, piece: Bytes::new() };
+    let sent = backup::receive(store.data_dir(), &mut pieces, store.options(), &mut begin, &mut arrived)?;
+    // It may have been trimmed before the owner has seen the position.
+    check(sent.applied)?;
+    Ok(sent)
+}
+
+/// Reads the pieces that arrive.
+struct PieceReader {
+    waiting: mpsc::Receiver<Bytes>,
+    piece: Bytes,
+}
+
+impl Read for PieceReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.piece.is_empty() {
+            let Some(piece) = self.waiting.blocking_recv() else { return Ok(0) };
+            self.piece = piece;
+        }
+        let read = self.piece.len().min(buffer.len());
+        buffer[..read].copy_from_slice(&self.piece.split_to(read));
+        Ok(read)
+    }
+}
