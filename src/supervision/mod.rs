@@ -18,7 +18,7 @@ use std::{
 };
 
 use actix::{Actor, Addr, AsyncContext, Context};
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::{chaos::IntendedStop, clock::Clock, event::Timestamp};
 
@@ -28,42 +28,41 @@ const DELAY: Duration = Duration::from_millis(10);
 /// … up to this.
 const DELAY_MAX: Duration = Duration::from_secs(10);
 
-/// What a parent has: Its children end when it is cut or dropped.
-#[derive(Debug)]
-pub struct Lifeline(watch::Sender<bool>);
+/// What a parent has: its children end when it is cut or dropped.
+#[derive(Debug, Default)]
+pub struct Lifeline(CancellationToken);
 
 /// What a child has of it.
 #[derive(Clone, Debug)]
-pub struct LifelineWatch(watch::Receiver<bool>);
+pub struct LifelineWatch(CancellationToken);
 
 impl Lifeline {
     /// A new lifeline.
     pub fn new() -> Self {
-        Self(watch::Sender::new(false))
+        Self::default()
     }
 
     /// Ends the children, also those that are started later.
     pub fn cut(&self) {
-        self.0.send_replace(true);
+        self.0.cancel();
     }
 
     /// The child's side.
     pub fn watch(&self) -> LifelineWatch {
-        LifelineWatch(self.0.subscribe())
+        LifelineWatch(self.0.clone())
     }
 }
 
-impl Default for Lifeline {
-    fn default() -> Self {
-        Self::new()
+impl Drop for Lifeline {
+    fn drop(&mut self) {
+        self.cut();
     }
 }
 
 impl LifelineWatch {
     /// Waits until it is cut or dropped.
-    pub async fn cut(&mut self) {
-        // An error means that it was dropped.
-        self.0.wait_for(|is_cut| *is_cut).await.ok();
+    pub async fn cut(&self) {
+        self.0.cancelled().await;
     }
 }
 
@@ -296,7 +295,7 @@ pub trait Supervised: 'static {
 
 /// Runs and restarts an actor until its lifeline is cut or there is nothing left to build. Spawn it on the arbiter on
 /// which the actor runs.
-pub async fn supervise<S: Supervised>(supervised: S, mut lifeline: LifelineWatch) {
+pub async fn supervise<S: Supervised>(supervised: S, lifeline: LifelineWatch) {
     loop {
         // Boxed, so that the state of building does not take memory for as long as the actor runs.
         let built = tokio::select! {
