@@ -249,7 +249,7 @@ pub(super) fn carry(store: &dyn Store, id: PartitionId, floor: Seq, plan: TrimPl
         (Family::Pin, keys::pin(id, floor, first.0, first.1)..keys::pins_below(id, target).end),
     ] {
         let mut found = BTreeSet::new();
-        store.scan(family, &range.start, &range.end, &mut |key, _| {
+        let mut visit = |key: &[u8], _: &[u8]| {
             let parsed = keys::parse_pending(key).or_else(|| keys::parse_pin(key));
             if let Some((_, seq, _, _)) = parsed {
                 if found.len() == CARRY_MAX && !found.contains(&seq) {
@@ -259,10 +259,16 @@ pub(super) fn carry(store: &dyn Store, id: PartitionId, floor: Seq, plan: TrimPl
                 found.insert(seq);
             }
             ControlFlow::Continue(())
-        })?;
+        };
+        // A floor passes each record once, so that it would only displace others from the block cache.
+        match store.scan_apart(family, &range.start, &range.end, &mut visit) {
+            // Passes over what is damaged.
+            Err(StoreError::Damaged(_)) => store.scan(family, &range.start, &range.end, &mut visit)?,
+            scanned => scanned?,
+        }
         needed.extend(found);
     }
-    let mut events = EventFinder::new(store, id);
+    let mut events = EventFinder::apart(store, id);
     let (mut carried, mut bytes) = (BTreeMap::new(), 0);
     for seq in needed.into_iter().take_while(|seq| *seq < target) {
         if bytes >= CARRY_BYTES {

@@ -278,6 +278,10 @@ impl StoreLayer for TolerantStore {
     fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
         self.note(family, self.inner().scan_apart(family, from, upper, visit))
     }
+
+    fn last_apart(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+        self.note(family, self.inner().last_apart(family, lower, upper))
+    }
 }
 
 /// Like [`Store::scan`], but continues past unreadable blocks. Calls `missing` for each of them.

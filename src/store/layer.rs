@@ -57,6 +57,11 @@ pub trait StoreLayer: Send + Sync + 'static {
         self.inner().scan_apart(family, from, upper, visit)
     }
 
+    /// [`Store::last_apart`].
+    fn last_apart(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+        self.inner().last_apart(family, lower, upper)
+    }
+
     /// [`Store::damage`].
     fn damage(&self) -> Option<&Damage> {
         self.inner().damage()
@@ -111,6 +116,10 @@ impl<L: StoreLayer> Store for L {
 
     fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
         StoreLayer::scan_apart(self, family, from, upper, visit)
+    }
+
+    fn last_apart(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+        StoreLayer::last_apart(self, family, lower, upper)
     }
 
     fn set_compaction_paused(&self, family: Family, on: bool) {

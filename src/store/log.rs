@@ -133,11 +133,18 @@ pub(crate) struct EventFinder<'a> {
     store: &'a dyn Store,
     partition: PartitionId,
     last: Vec<Event>,
+    /// Whether the block cache is not filled.
+    apart: bool,
 }
 
 impl<'a> EventFinder<'a> {
     pub(crate) fn new(store: &'a dyn Store, partition: PartitionId) -> Self {
-        Self { store, partition, last: Vec::new() }
+        Self { store, partition, last: Vec::new(), apart: false }
+    }
+
+    /// The same, without filling the block cache: for a caller that reads each chunk once.
+    pub(crate) fn apart(store: &'a dyn Store, partition: PartitionId) -> Self {
+        Self { apart: true, ..Self::new(store, partition) }
     }
 
     /// Finds the event at `seq`. The event owns its bytes, so that one small event does not keep a whole chunk in memory.
@@ -152,7 +159,11 @@ impl<'a> EventFinder<'a> {
 
     fn read(&self, seq: Seq) -> Result<Vec<Event>, StoreError> {
         let range = keys::log_of(self.partition).start..keys::log(self.partition, seq.plus(1));
-        let found = self.store.last(Family::Log, &range.start, &range.end);
+        let found = if self.apart {
+            self.store.last_apart(Family::Log, &range.start, &range.end)
+        } else {
+            self.store.last(Family::Log, &range.start, &range.end)
+        };
         let found = match found.and_then(|found| found.map(|(key, value)| chunk_of(&key, value)).transpose()) {
             // An iterator also stops at damage in a neighbouring block, so look the chunk up by its key.
             Err(StoreError::Damaged(what)) => {

@@ -214,6 +214,11 @@ pub trait Store: Send + Sync + 'static {
         self.scan(family, from, upper, visit)
     }
 
+    /// Like [`Store::last`], without filling the block cache.
+    fn last_apart(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+        self.last(family, lower, upper)
+    }
+
     /// Turns compactions of `family` off or on. They are off while one of its tables is damaged: compacting that table
     /// would fail and stop all writing.
     fn set_compaction_paused(&self, _family: Family, _on: bool) {}

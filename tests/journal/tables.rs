@@ -231,6 +231,38 @@ impl layer::StoreLayer for Rotten {
     ) -> Result<(), StoreError> {
         Store::scan(self, family, from, upper, visit)
     }
+
+    fn last_apart(
+        &self,
+        family: Family,
+        lower: &[u8],
+        upper: &[u8],
+    ) -> Result<Option<(Vec<u8>, bytes::Bytes)>, StoreError> {
+        Store::last(self, family, lower, upper)
+    }
+}
+
+#[test]
+fn a_read_apart_does_not_fill_the_block_cache() {
+    let (folder, chunks) = filled();
+    let store = RocksStore::open(folder.path(), &small()).expect("a store that is whole");
+    let used = || store.figures().expect("RocksDB has figures").cache_used_bytes;
+    let before = used();
+    for apart in [true, false] {
+        for (partition, first) in chunks.keys() {
+            let partition = PartitionId(*partition);
+            let (lower, upper) = (keys::log_of(partition).start, keys::log(partition, Seq(first + 1)));
+            let found = if apart {
+                store.last_apart(Family::Log, &lower, &upper)
+            } else {
+                store.last(Family::Log, &lower, &upper)
+            };
+            assert_eq!(found.expect("readable").expect("a chunk").0, keys::log(partition, Seq(*first)));
+        }
+        let filled = used() - before;
+        assert_eq!(filled < 128 << 10, apart, "{filled} bytes, apart: {apart}");
+    }
+    store.close().expect("closed");
 }
 
 const OF: SubscriptionKey = SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(1) };

@@ -671,6 +671,10 @@ impl layer::StoreLayer for Counted {
     fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
         Store::scan(self, family, from, upper, visit)
     }
+
+    fn last_apart(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+        Store::last(self, family, lower, upper)
+    }
 }
 
 #[test]

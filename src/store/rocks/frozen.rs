@@ -110,7 +110,8 @@ impl Store for ReadOnlyStore {
     }
 
     fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        self.family(family).map_or(Ok(None), |family| read::last(&self.db, family, lower, upper))
+        self.family(family)
+            .map_or(Ok(None), |family| read::last(&self.db, family, ReadOptions::default(), lower, upper))
     }
 
     fn drop_log(&self, _: PartitionId, _: Seq) -> Result<(), StoreError> {

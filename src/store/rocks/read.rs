@@ -37,13 +37,13 @@ pub(super) fn scan(
 pub(super) fn last(
     db: &DB,
     family: &ColumnFamily,
+    mut options: ReadOptions,
     lower: &[u8],
     upper: &[u8],
 ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
     if lower >= upper {
         return Ok(None);
     }
-    let mut options = ReadOptions::default();
     options.set_iterate_lower_bound(lower);
     options.set_iterate_upper_bound(upper);
     let mut records = db.raw_iterator_cf_opt(family, options);

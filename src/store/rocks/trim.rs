@@ -9,7 +9,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use rocksdb::DB;
+use rocksdb::{DB, ReadOptions};
 
 use super::{of_rocksdb, read};
 use crate::{
@@ -77,7 +77,9 @@ fn run(db: &DB, risen: &mpsc::Receiver<(PartitionId, Seq)>, failed: &Failed) {
 fn drop_files(db: &DB, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
     let log = db.cf_handle(Family::Log.name()).expect("every family was opened with the store");
     let below = keys::log_below(partition, floor);
-    let Some((key, chunk)) = read::last(db, log, &below.start, &below.end)? else { return Ok(()) };
+    let Some((key, chunk)) = read::last(db, log, ReadOptions::default(), &below.start, &below.end)? else {
+        return Ok(());
+    };
     let Some((_, first)) = keys::parse_log(&key) else {
         return Err(StoreError::Damaged(format!("a key of the log cannot be parsed: {key:?}")));
     };
