@@ -100,7 +100,7 @@ pub(super) async fn test_transform(call: Call<'_>, path: &TopicPath, name: &str)
     let record = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
     let TestRequest { draft, sample } = test::transform(call.body)?;
     let missing = || InvalidRequest::new("transform", "is missing, and the event subscription has none");
-    let transform = draft.as_ref().or(record.transform.as_ref()).ok_or_else(missing)?;
+    let transform = draft.as_ref().or(record.transform.as_deref()).ok_or_else(missing)?;
     let program = program(transform, &record)?;
     let mut report = TransformTestReport::default();
     each(&topic, call.request, sample, &mut |event| report.add(&program, &event, record.delivery_schema)).await?;

@@ -48,7 +48,7 @@ pub struct SubscriptionRecord {
     pub delivery_schema: Schema,
     /// `transform`, an extension: what is sent instead of an event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub transform: Option<Transform>,
+    pub transform: Option<Box<Transform>>,
     /// How often and for how long delivery is attempted.
     pub retry: RetryPolicy,
     /// `retryPolicy.schedule`, an extension. [`None`]: the schedule of the topic's edition.

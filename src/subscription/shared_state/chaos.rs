@@ -15,7 +15,7 @@ impl SharedState {
 
     /// Makes the actor panic the next `times` times that this event is the current event.
     pub fn poison(&self, event_id: &str, times: u32) {
-        self.lock().suspects.poison = Some((event_id.to_owned(), times));
+        self.lock().suspects.poison = Some(Box::new((event_id.to_owned(), times)));
         self.has_poison.store(true, Ordering::Release);
     }
 

@@ -2,7 +2,7 @@
 //! noted in several panics is quarantined.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::atomic::Ordering,
 };
 
@@ -55,11 +55,11 @@ struct Suspect {
 #[derive(Debug, Default)]
 pub(super) struct Suspects {
     /// The event that the actor was processing when it panicked.
-    current_event: Option<(SendItem, String)>,
-    suspects: HashMap<(Lane, Seq), Suspect>,
+    current_event: Option<Box<(SendItem, String)>>,
+    suspects: BTreeMap<(Lane, Seq), Suspect>,
     quarantined: QuarantinedEvents,
     /// The event that chaos makes the actor panic on, and how often.
-    pub(super) poison: Option<(String, u32)>,
+    pub(super) poison: Option<Box<(String, u32)>>,
 }
 
 impl Suspects {
@@ -69,14 +69,14 @@ impl Suspects {
 
     /// A new incarnation begins. Returns the event that it must quarantine.
     pub(super) fn begin(&mut self) -> Option<SendItem> {
-        let (item, id) = self.current_event.take().filter(|(item, _)| self.is_quarantined((item.lane, item.seq)))?;
+        let (item, id) = *self.current_event.take().filter(|event| self.is_quarantined(event.0.key()))?;
         self.quarantined.add(item.seq, id);
         Some(item)
     }
 
     /// The incarnation ended. After a panic that chaos did not cause, the current event becomes a suspect.
     pub(super) fn on_incarnation_end(&mut self, panicked: bool) {
-        match &self.current_event {
+        match self.current_event.as_deref() {
             Some((item, _)) if panicked => {
                 let of = (item.lane, item.seq);
                 if self.suspects.len() >= SUSPECTS_MAX && !self.suspects.contains_key(&of) {
@@ -142,7 +142,7 @@ impl Drop for CurrentEvent<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let mut inner = self.shared.lock();
-            inner.suspects.current_event = Some((self.item, self.event.id().into_owned()));
+            inner.suspects.current_event = Some(Box::new((self.item, self.event.id().into_owned())));
         }
     }
 }
@@ -162,7 +162,7 @@ impl SharedState {
     /// Panics if chaos makes the actor panic on this event.
     pub(in crate::subscription) fn panic_if_poisoned(&self, event: &Event) {
         let mut inner = self.lock();
-        if let Some((poisoned, times)) = &mut inner.suspects.poison
+        if let Some((poisoned, times)) = inner.suspects.poison.as_deref_mut()
             && **poisoned == *event.id()
             && *times > 0
         {

@@ -166,7 +166,7 @@ fn record(
         resource,
         filter: check::filter(properties.filter.unwrap_or_default(), topic.input_schema, ranges)?,
         delivery_schema,
-        transform: properties.transform,
+        transform: properties.transform.map(Box::new),
         retry: RetryPolicy {
             max_delivery_attempts: ranges
                 .attempts
@@ -187,7 +187,7 @@ fn record(
         expires: properties.expiration_time_utc.as_deref().map(check::expiration).transpose()?,
         system_data: None,
     };
-    record.transform.as_ref().map(|given| transform::program(given, &record)).transpose()?;
+    record.transform.as_deref().map(|given| transform::program(given, &record)).transpose()?;
     Ok(record)
 }
 
@@ -238,7 +238,7 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
         filter: Some(filter_body(filter)),
         labels: Some(labels.clone()),
         event_delivery_schema: Some(check::schema_name(*delivery_schema).to_owned()),
-        transform: transform.clone(),
+        transform: transform.as_deref().cloned(),
         retry_policy: Some(RetryPolicyBody {
             max_delivery_attempts: Some(retry.max_delivery_attempts.into()),
             event_time_to_live_in_minutes: Some(retry.event_time_to_live_in_minutes.into()),

@@ -246,7 +246,7 @@ fn record(
         resource,
         filter: filter(properties.filters_configuration.unwrap_or_default(), ranges)?,
         delivery_schema,
-        transform: properties.transform,
+        transform: properties.transform.map(Box::new),
         retry: RetryPolicy {
             max_delivery_attempts: attempts.map_err(under)?,
             event_time_to_live_in_minutes: minutes.map_err(under)?,
@@ -263,7 +263,7 @@ fn record(
         expires: properties.expiration_time_utc.as_deref().map(check::expiration).transpose()?,
         system_data: None,
     };
-    record.transform.as_ref().map(|given| transform::program(given, &record)).transpose()?;
+    record.transform.as_deref().map(|given| transform::program(given, &record)).transpose()?;
     Ok(record)
 }
 
@@ -399,7 +399,7 @@ pub(super) fn view(record: &SubscriptionRecord) -> NamespaceSubscriptionViewProp
             included_event_types: record.filter.included_event_types.clone(),
             filters: (!filters.is_empty()).then(|| filters.iter().map(value_of).collect()),
         },
-        transform: record.transform.clone(),
+        transform: record.transform.as_deref().cloned(),
         expiration_time_utc: record.expires.map(|expires| expires.to_string()),
         ordering: check::ordering_body(record.order_key.as_ref(), record.order_blocks),
         starts_from: record.starts_from.map(|starts| starts.at.to_string()),
