@@ -25,6 +25,9 @@ use crate::{
     },
 };
 
+/// Room for ready events that a lane keeps when it has none: a server with ten thousand subscriptions has as many lanes.
+const READY_KEPT: usize = 16;
+
 /// A lane.
 #[derive(Debug)]
 pub struct LaneReader {
@@ -176,6 +179,10 @@ impl LaneReader {
             return;
         }
         (self.is_reading, self.was_cut, self.stalled) = (false, false, false);
+        if self.ready.is_empty() {
+            // Usually all are sent before more are read, so room for others would never be used.
+            self.ready.reserve_exact(events.len());
+        }
         let mut next = from;
         let mut others = total.saturating_sub(events.len() as u64);
         for event in events {
@@ -252,6 +259,7 @@ impl LaneReader {
             self.ready_bytes -= ready.event.wire_len();
             self.in_flight.insert(ready.item.seq);
         }
+        self.release_room();
         if aside.is_empty() {
             return (taken, Vec::new());
         }
@@ -259,6 +267,13 @@ impl LaneReader {
         let (batch, aside): (Vec<_>, Vec<_>) = all.into_iter().zip(taken).partition(of_batch);
         let without_index = |taken: Vec<(usize, ReadyEvent)>| taken.into_iter().map(|(_, ready)| ready).collect();
         (without_index(batch), without_index(aside))
+    }
+
+    /// Releases the memory for ready events if there are none, and it is more than a lane keeps.
+    fn release_room(&mut self) {
+        if self.ready.is_empty() && self.ready.capacity() > READY_KEPT {
+            self.ready = VecDeque::new();
+        }
     }
 
     /// An event taken from behind others leaves its filtered events to the next ready one, so that events are passed in

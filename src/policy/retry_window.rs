@@ -93,6 +93,11 @@ impl RetryWindow {
         Self { size: ROOMY, ..Self::recover(next_due, longest) }
     }
 
+    /// The longest wait of a delivery.
+    pub fn longest(&self) -> Duration {
+        self.longest
+    }
+
     /// Whether all pending keys are here.
     pub fn has_all(&self) -> bool {
         self.horizon.is_none()

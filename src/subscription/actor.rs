@@ -113,7 +113,7 @@ impl SubscriptionActor {
     ) -> Result<Self, journal::Error> {
         let OpenedSubscription { owner, cursor, end } = context.journal.open(shared.subscription_key).await?;
         let HandedOver { plan, requests, next_request, inputs, is_first } = shared.begin(owner.incarnation, end);
-        let settings = plan.settings.clone();
+        let settings = Arc::clone(&plan.settings);
         let now = context.clock.now();
         let mut core = Box::new(Subscription::recover(settings, &cursor, end, requests, next_request, now));
         core.inherit(inputs);

@@ -142,7 +142,7 @@ pub struct DeliveryPlan {
     /// The stored record.
     pub record: Arc<SubscriptionRecord>,
     /// Settings for the core.
-    pub settings: SubscriptionSettings,
+    pub settings: Arc<SubscriptionSettings>,
     /// The wait that the endpoint requested of any subscription; [`None`] unless it is a webhook.
     pub retry_after: Option<Arc<EndpointWait>>,
     /// Time limit for the response.
@@ -222,7 +222,7 @@ impl DeliveryPlan {
                 schema: record.delivery_schema,
             },
         };
-        let transform = record.transform.as_ref().map(|source| Program::new(source, batched, schema)).transpose()?;
+        let transform = record.transform.as_deref().map(|source| Program::new(source, batched, schema)).transpose()?;
         let lock = |queue: QueueSettings| Duration::from_secs(u64::from(queue.receive_lock_duration_in_seconds));
         let granted = webhook.allowed_rate.map(|rate| Rate::of(f64::from(rate.get()) / 60.0));
         let limited = webhook.max_requests_per_second.map(|rate| Rate::of(rate.get().into()));
@@ -257,7 +257,8 @@ impl DeliveryPlan {
             pull,
             edition,
         };
-        Ok(Self { record, settings, retry_after, response_timeout, late_timeout: delivery.late_timeout, target })
+        let (settings, late_timeout) = (Arc::new(settings), delivery.late_timeout);
+        Ok(Self { record, settings, retry_after, response_timeout, late_timeout, target })
     }
 
     /// The webhook, if it is one.

@@ -145,7 +145,7 @@ pub(super) struct TakenMessages {
 impl SharedState {
     /// The shared state of a subscription with this cursor.
     pub fn new(subscription_key: SubscriptionKey, plan: Arc<DeliveryPlan>, cursor: Cursor, end: Seq) -> Self {
-        let SubscriptionSettings { concurrency_max: concurrency, batch, .. } = plan.settings;
+        let SubscriptionSettings { concurrency_max: concurrency, batch, .. } = *plan.settings;
         if let (Some(wait), Some(until)) = (&plan.retry_after, cursor.pace.wait_of(plan.settings.endpoint)) {
             wait.extend(until);
         }

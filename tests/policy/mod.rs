@@ -46,7 +46,7 @@ use gridhook::{
     config::Editions,
     event::{EventRanges, Schema, TextRange, Timestamp},
     policy::{
-        SubscriptionSettings,
+        Subscription, SubscriptionSettings,
         batch::BatchLimits,
         edition::{Edition, EndpointKind},
         record::EndpointId,
@@ -92,6 +92,13 @@ fn plain() -> SubscriptionSettings {
         transform: None,
         pull: None,
     }
+}
+
+#[test]
+fn what_most_subscriptions_do_not_use_takes_no_memory_in_each() {
+    // A server with ten thousand subscriptions has as many of these.
+    let size = size_of::<Subscription>();
+    assert!(size <= 2_048, "{size} bytes");
 }
 
 /// Events with these subjects, and this number of bytes besides.

@@ -53,7 +53,8 @@ pub(super) struct AdaptiveLimit {
     cut: Timestamp,
     /// Whether the last request was as full as possible.
     full: bool,
-    classes: [BatchLatency; CLASSES],
+    /// Up to the largest class so far: most subscriptions send one event at a time.
+    classes: Vec<BatchLatency>,
 }
 
 /// Latency of batches of one size class, in microseconds.
@@ -74,7 +75,7 @@ impl AdaptiveLimit {
             doubling: true,
             cut: Timestamp::default(),
             full: false,
-            classes: [BatchLatency::default(); CLASSES],
+            classes: Vec::new(),
         }
     }
 
@@ -107,9 +108,13 @@ impl AdaptiveLimit {
         in_flight: usize,
         now: Timestamp,
     ) {
-        let class = events.max(1).ilog2() as usize;
+        let class = (events.max(1).ilog2() as usize).min(CLASSES - 1);
+        if class >= self.classes.len() {
+            self.classes.reserve_exact(class + 1 - self.classes.len());
+            self.classes.resize_with(class + 1, BatchLatency::default);
+        }
         let pushed = self.get() > 1 && 2 * in_flight > self.get() as usize;
-        let slow = self.classes[class.min(CLASSES - 1)].learn(latency, pushed);
+        let slow = self.classes[class].learn(latency, pushed);
         if slow {
             self.shrink(AFTER_SLOWNESS, sent, now);
         } else if self.full && in_flight >= self.get() as usize {

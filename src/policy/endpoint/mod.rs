@@ -66,7 +66,8 @@ pub struct Endpoint {
     meter: RequestWindow,
     /// The stored part: the rate of the last healthy window before the present one.
     pace: PaceRecord,
-    bucket: Option<RequestPace>,
+    /// Boxed: an endpoint that never fails has none.
+    bucket: Option<Box<RequestPace>>,
     limit: AdaptiveLimit,
     cap: BatchCap,
     reach: ConnectionProbe,
@@ -125,7 +126,7 @@ impl Endpoint {
 
     /// The stored part of its pace.
     pub fn pace(&self) -> PaceRecord {
-        let paced = self.bucket.as_ref().is_some_and(RequestPace::has_course);
+        let paced = self.bucket.as_deref().is_some_and(RequestPace::has_course);
         let requested_by = self.pace.not_before.map(|_| self.id);
         PaceRecord { healthy: self.healthy(), paced, requested_by, ..self.pace }
     }
@@ -193,7 +194,7 @@ impl Endpoint {
             return None;
         }
         let wait = |bucket: &RequestPace| Duration::from_secs_f64(f64::from(JOBS_PART) / bucket.rate(now));
-        Some(self.bucket.as_ref().map_or(now, |bucket| left.after(wait(bucket)).max(now)))
+        Some(self.bucket.as_deref().map_or(now, |bucket| left.after(wait(bucket)).max(now)))
     }
 
     /// Whether a request may leave soon, so that reading ahead is useful.
@@ -418,7 +419,7 @@ impl Endpoint {
     fn recovered(&mut self, now: Timestamp) {
         self.pace.healthy = self.healthy();
         self.meter = RequestWindow::new(self.edition.probation.window);
-        self.bucket = RequestPace::new(self.pace.healthy, self.rate_max, &self.edition.pace, now);
+        self.bucket = RequestPace::new(self.pace.healthy, self.rate_max, &self.edition.pace, now).map(Box::new);
         self.limit.reset(self.bucket.is_some(), now);
         self.reach.end();
         self.health = Health::Healthy { failures: 0 };

@@ -78,7 +78,8 @@ impl Endpoint {
         };
         let paced = failed.is_some() && (cursor.pace.paced || cursor.next_due.is_some());
         let healthy = endpoint.pace.healthy.filter(|_| paced);
-        endpoint.bucket = RequestPace::new(healthy, endpoint.rate_max, &endpoint.edition.pace, now);
+        let pace = RequestPace::new(healthy, endpoint.rate_max, &endpoint.edition.pace, now);
+        endpoint.bucket = pace.map(Box::new);
         endpoint.leave_alone();
         endpoint
     }

@@ -91,7 +91,7 @@ use crate::{
 /// The state machine.
 #[derive(Debug)]
 pub struct Subscription {
-    settings: SubscriptionSettings,
+    settings: Arc<SubscriptionSettings>,
     endpoint: Endpoint,
     /// The lane of newly published events comes first.
     lanes: Vec<LaneReader>,
@@ -100,11 +100,12 @@ pub struct Subscription {
     away: Seq,
     /// Pending deliveries of published events.
     own: SendQueue,
-    /// Pending deliveries of jobs.
-    replays: SendQueue,
+    /// Pending deliveries of jobs, from the first of them on.
+    replays: Option<Box<SendQueue>>,
     jobs: Jobs,
     requests: InFlight,
-    ordering: Option<Ordering>,
+    /// Boxed, as what follows: most subscriptions have none.
+    ordering: Option<Box<Ordering>>,
     /// Whether expiry is suspended because the clock is not trusted.
     expiry_paused: bool,
     turn: usize,
@@ -128,13 +129,14 @@ impl Subscription {
     /// Recovers the state machine from its records. `requests` were sent, by any incarnation, and have no durable
     /// outcome.
     pub fn recover(
-        settings: SubscriptionSettings,
+        settings: impl Into<Arc<SubscriptionSettings>>,
         cursor: &Cursor,
         end: Seq,
         requests: Vec<Arc<OutgoingBatch>>,
         next_request: RequestId,
         now: Timestamp,
     ) -> Self {
+        let settings: Arc<SubscriptionSettings> = settings.into();
         let mut lanes: Vec<LaneReader> = cursor.lanes.iter().map(LaneReader::recover).collect();
         let in_flight: HashSet<(Lane, Seq)> =
             requests.iter().flat_map(|request| &request.items).map(SendItem::key).collect();
@@ -158,7 +160,8 @@ impl Subscription {
             let open = requests.iter().flat_map(|request| &request.items).map(SendItem::key);
             let open = open.chain(lost.iter().copied()).filter(|(lane, _)| !lane.is_job());
             let lingering = requests.iter().flat_map(|request| request.lingering.iter().copied());
-            Ordering::recover(order, settings.pull.is_some(), open, lingering, cursor.next_due.is_some())
+            let is_pulled = settings.pull.is_some();
+            Box::new(Ordering::recover(order, is_pulled, open, lingering, cursor.next_due.is_some()))
         });
         // An event that is held back is not in the window, unless the order was removed.
         let next_due = cursor.next_due.filter(|due| ordering.is_none() || *due < BLOCKING);
@@ -169,6 +172,9 @@ impl Subscription {
         };
         // Without a job no job delivery is pending.
         let jobs_due = next_due.filter(|_| !cursor.jobs.is_empty());
+        let lost_by_jobs: Vec<(Lane, Seq)> = lost_of(Traffic::Jobs).collect();
+        let has_replays = jobs_due.is_some() || !lost_by_jobs.is_empty();
+        let replays = has_replays.then(|| Box::new(SendQueue::of_jobs(jobs_due, longest_wait, lost_by_jobs)));
         let settings_ordered = ordering.is_some();
         Self {
             endpoint: Endpoint::recover(&settings, cursor, left, now),
@@ -177,7 +183,7 @@ impl Subscription {
             settings,
             lanes,
             own: SendQueue::new(due, lost_of(Traffic::Own), settings_ordered),
-            replays: SendQueue::new(RetryWindow::recover_roomy(jobs_due, longest_wait), lost_of(Traffic::Jobs), false),
+            replays,
             jobs: Jobs::recover(&cursor.jobs, cursor.jobs_begun, now),
             requests: InFlight::recover(requests, next_request),
             ordering,
@@ -301,7 +307,9 @@ impl Subscription {
             Input::Durable => {
                 self.pending_write.durable();
                 self.own.due.durable();
-                self.replays.due.durable();
+                if let Some(replays) = &mut self.replays {
+                    replays.due.durable();
+                }
                 self.jobs.durable();
                 effects.extend(self.leases.durable());
                 self.release_durable();
@@ -396,7 +404,7 @@ impl Subscription {
 
     /// The endpoint's state, for people.
     pub fn endpoint(&self, now: Timestamp) -> EndpointView {
-        EndpointView { order: self.ordering.as_ref().map(Ordering::view), ..self.endpoint.view(now) }
+        EndpointView { order: self.ordering.as_deref().map(Ordering::view), ..self.endpoint.view(now) }
     }
 
     /// Why a command does not apply in the current state.
@@ -422,7 +430,7 @@ impl Subscription {
     pub fn read_ahead_bytes(&self) -> usize {
         self.lanes.iter().map(LaneReader::ready_bytes).sum::<usize>()
             + self.own.ready_bytes()
-            + self.replays.ready_bytes()
+            + self.replays.as_ref().map_or(0, |replays| replays.ready_bytes())
     }
 
     /// Number of requests in flight.
@@ -434,8 +442,14 @@ impl Subscription {
     fn queue(&mut self, lane: Lane) -> &mut SendQueue {
         match Traffic::of(lane) {
             Traffic::Own => &mut self.own,
-            Traffic::Jobs => &mut self.replays,
+            Traffic::Jobs => self.replays(),
         }
+    }
+
+    /// The queue of the pending deliveries of jobs.
+    fn replays(&mut self) -> &mut SendQueue {
+        let longest_wait = self.own.due.longest();
+        self.replays.get_or_insert_with(|| Box::new(SendQueue::of_jobs(None, longest_wait, Vec::new())))
     }
 
     /// Counts an outcome of an event or a request of this lane. Jobs have counters of their own, in total and for each
@@ -469,7 +483,9 @@ impl Subscription {
         }
         let cursor = self.cursor();
         self.own.due.written();
-        self.replays.due.written();
+        if let Some(replays) = &mut self.replays {
+            replays.due.written();
+        }
         if let Some(ordering) = &mut self.ordering {
             ordering.written();
         }

@@ -281,7 +281,7 @@ impl Ordering {
 impl Subscription {
     /// Whether the order is not recovered yet.
     pub(super) fn is_recovering(&self) -> bool {
-        self.ordering.as_ref().is_some_and(Ordering::is_recovering)
+        self.ordering.as_deref().is_some_and(Ordering::is_recovering)
     }
 
     /// Whether this is the due time of an event that is held back or blocks its key.
@@ -325,7 +325,7 @@ impl Subscription {
     /// The same for an event that is given up by the next write.
     pub(super) fn end_of_turn_with_write(&mut self, (lane, seq): (Lane, Seq)) {
         let ends = |_: &&mut Ordering| !lane.is_job() && !self.requests.lingers(seq);
-        if let Some(ordering) = self.ordering.as_mut().filter(ends) {
+        if let Some(ordering) = self.ordering.as_deref_mut().filter(ends) {
             ordering.end_with_write(seq);
         }
     }

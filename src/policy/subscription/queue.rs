@@ -1,7 +1,7 @@
 //! The way of a pending delivery from the disk to a request. Published events and jobs have one queue each, so that
 //! neither blocks the other.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use super::idle::IdleKeys;
 use crate::{
@@ -57,6 +57,11 @@ impl SendQueue {
             retries: VecDeque::new(),
             idle: IdleKeys::default(),
         }
+    }
+
+    /// The queue of jobs.
+    pub(super) fn of_jobs(next_due: Option<Timestamp>, longest: Duration, lost: Vec<(Lane, Seq)>) -> Self {
+        Self::new(RetryWindow::recover_roomy(next_due, longest), lost.into_iter(), false)
     }
 
     /// Keys that are being fetched, ready or idle.

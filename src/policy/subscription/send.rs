@@ -211,14 +211,14 @@ impl Subscription {
     }
 
     pub(super) fn on_due_read(&mut self, of: Traffic, keys: &[DueKey], all: bool) {
-        let queues = [&self.own, &self.replays].into_iter().flat_map(SendQueue::engaged);
+        let queues = [Some(&self.own), self.replays.as_deref()].into_iter().flatten().flat_map(SendQueue::engaged);
         let engaged: HashSet<(Lane, Seq)> = self.requests.items().map(SendItem::key).chain(queues).collect();
-        let queue = match of {
-            Traffic::Own => &mut self.own,
-            Traffic::Jobs => &mut self.replays,
-        };
         // Events that are held back are last, and known.
         let due = if self.ordering.is_some() { keys.partition_point(|key| key.due < BLOCKING) } else { keys.len() };
+        let queue = match of {
+            Traffic::Own => &mut self.own,
+            Traffic::Jobs => self.replays(),
+        };
         queue.due.answer(&keys[..due], all || due < keys.len(), |key| engaged.contains(&(key.lane, key.seq)));
     }
 
@@ -426,7 +426,9 @@ impl Subscription {
             lane.forget_ready();
         }
         self.own.forget_ready(|_| true);
-        self.replays.forget_ready(|_| true);
+        if let Some(replays) = &mut self.replays {
+            replays.forget_ready(|_| true);
+        }
     }
 
     fn pass_skipped(&mut self, now: Timestamp) {

@@ -72,7 +72,8 @@ impl Subscription {
     pub(super) fn first_due(&self) -> Option<Timestamp> {
         let in_flight = self.requests.items().filter_map(|item| item.due);
         let blocking = self.ordering.as_ref().filter(|ordering| ordering.may_hold_back()).map(|_| BLOCKING);
-        let pending = self.own.first_due().into_iter().chain(self.replays.first_due());
+        let pending =
+            self.own.first_due().into_iter().chain(self.replays.as_ref().and_then(|replays| replays.first_due()));
         pending.chain(in_flight).chain(blocking).min()
     }
 }

@@ -218,7 +218,9 @@ impl Subscription {
         if let Some(reading) = lane_mut(&mut self.lanes, lane) {
             reading.forget_ready();
         }
-        self.replays.forget_ready(|of| of == lane);
+        if let Some(replays) = &mut self.replays {
+            replays.forget_ready(|of| of == lane);
+        }
     }
 
     /// Sends nothing more of a job. Requests in flight still get their outcome; pending deliveries are taken back in
@@ -228,7 +230,7 @@ impl Subscription {
         if let Some(reading) = lane_mut(&mut self.lanes, lane) {
             reading.stop();
         }
-        let lost = self.replays.withdraw(lane);
+        let lost = self.replays().withdraw(lane);
         let item = |seq| SendItem { lane, seq, appended: now, attempts: 0, due: None, since: None };
         self.cancel(lost.into_iter().map(item).collect(), now);
     }
@@ -250,10 +252,10 @@ impl Subscription {
                 return;
             }
             // Requests in flight when an earlier process ended have no pending record and no outcome.
-            let lost = self.replays.withdraw(lane);
+            let lost = self.replays().withdraw(lane);
             let item = |seq| SendItem { lane, seq, appended: now, attempts: 0, due: None, since: None };
             self.cancel(lost.into_iter().map(item).collect(), now);
-            let keys = self.replays.due.take_lane(lane, max);
+            let keys = self.replays().due.take_lane(lane, max);
             let item = |DueKey { due, lane, seq }| SendItem {
                 lane,
                 seq,

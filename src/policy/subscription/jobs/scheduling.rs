@@ -23,9 +23,14 @@ impl Subscription {
         self.endpoint.jobs_open(self.requests.count_of_jobs(), self.jobs.left, now)
     }
 
+    /// Events of jobs that are ready to be sent again.
+    fn ready_retries(&self) -> impl Iterator<Item = &ReadyEvent> {
+        self.replays.iter().flat_map(|replays| replays.ready())
+    }
+
     /// What a job could send at once, before its rate limit.
     fn job_ready(&self, lane: Lane) -> u32 {
-        let retries = self.replays.ready().iter().filter(|ready| ready.item.lane == lane).count();
+        let retries = self.ready_retries().filter(|ready| ready.item.lane == lane).count();
         let fresh = self.lanes.iter().find(|reading| reading.lane() == lane).map_or(0, LaneReader::ready);
         let ready = if retries > 0 { retries } else { fresh };
         u32::try_from(ready).unwrap_or(u32::MAX).min(self.endpoint.batch_max())
@@ -61,7 +66,7 @@ impl Subscription {
 
     /// Retries precede first attempts: their number is bounded, and at the bound the job stops.
     fn take_of_job(&mut self, lane: Lane, limits: BatchLimits, now: Timestamp) -> Vec<ReadyEvent> {
-        let batch = self.replays.take_ready_of(lane, limits);
+        let batch = self.replays().take_ready_of(lane, limits);
         match self.lanes.iter().position(|reading| reading.lane() == lane) {
             Some(index) if batch.is_empty() => self.take(index, limits, now),
             Some(_) | None => batch,
@@ -78,7 +83,7 @@ impl Subscription {
         if self.jobs.is_empty() || self.endpoint.is_closed() {
             return;
         }
-        if let Some(from) = self.replays.due.next_lookup(now) {
+        if let Some(from) = self.replays().due.next_lookup(now) {
             effects.push(Effect::ReadDue { of: Traffic::Jobs, from });
         }
         if !is_open || self.pending_write.is_ahead() || self.awaits_lane_assignment() {
@@ -94,7 +99,7 @@ impl Subscription {
             }
         }
         let wanted = self.fetchable_jobs();
-        let fetch = self.replays.fetch(now, batch, |lane| wanted.contains(&lane));
+        let fetch = self.replays().fetch(now, batch, |lane| wanted.contains(&lane));
         if !fetch.is_empty() {
             effects.push(Effect::Fetch(fetch));
         }
@@ -102,7 +107,7 @@ impl Subscription {
 
     /// Jobs that have nothing fetched and could send it.
     fn fetchable_jobs(&self) -> Vec<Lane> {
-        let has_ready = |lane| self.replays.ready().iter().any(|ready| ready.item.lane == lane);
+        let has_ready = |lane| self.ready_retries().any(|ready| ready.item.lane == lane);
         self.job_lanes(|running| running.runs() && !has_ready(running.job.lane))
     }
 
@@ -128,8 +133,8 @@ impl Subscription {
 
     fn next_job_key(&self, now: Timestamp) -> Option<Timestamp> {
         let wanted = self.fetchable_jobs();
-        let idle = !self.replays.is_fetching() && !wanted.is_empty();
-        idle.then(|| self.replays.due.wakes_of(now, |lane| wanted.contains(&lane))).flatten()
+        let replays = self.replays.as_ref().filter(|replays| !replays.is_fetching() && !wanted.is_empty())?;
+        replays.due.wakes_of(now, |lane| wanted.contains(&lane))
     }
 
     /// When a job has something to send. It is enough reason to probe a suspended endpoint.
@@ -137,9 +142,10 @@ impl Subscription {
         let running = self.job_lanes(RunningJob::runs);
         let behind = |lane: &LaneReader| running.contains(&lane.lane()) && lane.is_behind(self.end);
         let waits = self.lanes.iter().any(behind)
-            || self.replays.has_lost(&running)
-            || self.replays.ready().iter().any(|ready| running.contains(&ready.item.lane));
-        if waits { Some(now) } else { self.replays.due.wakes_of(now, |lane| running.contains(&lane)) }
+            || self.replays.as_ref().is_some_and(|replays| replays.has_lost(&running))
+            || self.ready_retries().any(|ready| running.contains(&ready.item.lane));
+        let due = || self.replays.as_ref()?.due.wakes_of(now, |lane| running.contains(&lane));
+        if waits { Some(now) } else { due() }
     }
 
     /// Drops ready events of jobs while the endpoint is suspended.
@@ -147,6 +153,8 @@ impl Subscription {
         for lane in self.lanes.iter_mut().filter(|lane| lane.lane().is_job()) {
             lane.forget_ready();
         }
-        self.replays.forget_ready(|_| true);
+        if let Some(replays) = &mut self.replays {
+            replays.forget_ready(|_| true);
+        }
     }
 }
