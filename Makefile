@@ -6,6 +6,9 @@ export CARGO_TARGET_DIR ?= $(HOME)/.cache/gridhook/target
 # A test of the server waits more than it computes.
 export RUST_TEST_THREADS ?= $(shell expr 3 '*' "$$(nproc)")
 
+# As in the unit: RocksDB's threads share what is free.
+export MALLOC_ARENA_MAX ?= 1
+
 CARGO := .ci/with-tools cargo
 TEST := .ci/with-tools --tests .ci/test
 
