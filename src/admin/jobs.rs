@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Deserialize;
 
-use super::{AdminError, Control, permissions::Permissions, query};
+use super::{AdminError, Control, merge, permissions::Permissions, query};
 use crate::api::{
     jobs::{JobsReport, OpenJobView},
     replay::ReplayView,
@@ -37,10 +37,16 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     }
     all.sort_by_key(|(topic, record, job)| (Reverse(job.began), topic.partition(), record.number, job.lane));
     let open = all.len();
-    let jobs = all.into_iter().take(top).map(|(topic, record, job)| OpenJobView {
-        topic: topic.record().resource_id_of(record.filter.domain_topic.as_deref()),
-        subscription: record.name.to_string(),
-        job: ReplayView::new(&job, now),
+    let jobs = all.into_iter().take(top).map(|(topic, record, job)| {
+        let (of_topic, mut job) = (topic.record(), ReplayView::new(&job, now));
+        if let Some(shard) = control.shard_of_part(&of_topic) {
+            job.id = merge::id_of_shard(shard, &job.id);
+        }
+        OpenJobView {
+            topic: of_topic.resource_id_of(record.filter.domain_topic.as_deref()),
+            subscription: record.name.to_string(),
+            job,
+        }
     });
     Ok(HttpResponse::Ok().json(JobsReport { now: now.to_string(), open, jobs: jobs.collect() }))
 }

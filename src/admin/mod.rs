@@ -23,6 +23,7 @@
 //! - [`openapi`]: the OpenAPI document;
 //! - `tokens`: named tokens; `audit`: the trail of what operators did;
 //! - [`request_id`]: the ids of requests;
+//! - `spread`: the copies of spread topics in the other shards of a cluster;
 //! - `placement`: which shards of a cluster answer a request; [`merge`]: the answers of several shards as one;
 //! - [`auth`]: tokens and their roles; `permissions`: what they permit; `routes`: the table of paths, each with the role that it needs.
 //!
@@ -65,6 +66,7 @@ mod server;
 mod session;
 #[cfg(feature = "simulate")]
 mod simulate;
+mod spread;
 mod store;
 mod supervision;
 mod tail;
@@ -103,8 +105,9 @@ pub use self::{
     editions::EditionTables,
     error::AdminError,
     history::record_history,
-    placement::{Merge, Placement, placement, placement_of_body},
+    placement::{Merge, Placement, SpreadScope, placement, placement_of_body},
     routes::{GridhookRoute, Operation},
+    spread::{Copies, OtherCores, SpreadTopics, share_copies},
 };
 use crate::{
     api::server::SettingView,
@@ -148,6 +151,8 @@ pub struct Control {
     /// The editions as tables.
     pub(crate) edition_tables: EditionTables,
     settings: RwLock<Vec<SettingView>>,
+    /// Of the core of a shard of a cluster with several.
+    pub(crate) spread: Option<SpreadTopics>,
     locks: [Arc<Mutex<()>>; LOCKS],
 }
 
@@ -177,6 +182,7 @@ impl Control {
             history: history::Recorder::default(),
             edition_tables: EditionTables::default(),
             settings: RwLock::default(),
+            spread: None,
             locks,
         }
     }

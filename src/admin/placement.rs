@@ -9,6 +9,7 @@ use url::form_urlencoded;
 use super::{
     ChaosMode, GridhookRoute,
     arm::path::{self, ArmPath},
+    merge::PartsMerge,
 };
 
 /// How the answers of all shards become one.
@@ -61,6 +62,19 @@ pub(super) enum ShardScope {
     ByBody(Merge),
 }
 
+/// Which shards a request concerns that is about a spread topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpreadScope {
+    /// One that has an owner, best this node.
+    Near,
+    /// The one that the request names, or the one that leads it.
+    One,
+    /// All, with a part of the answer each.
+    Parts(PartsMerge),
+    /// All.
+    All(Merge),
+}
+
 /// Where a request goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placement {
@@ -68,8 +82,10 @@ pub enum Placement {
     Any,
     /// To the control shard.
     Control,
-    /// To the shard of the topic, domain or namespace with this name.
+    /// To the shard of the topic, domain or namespace with this name: also of a spread topic, which that shard leads.
     Named(String),
+    /// To the shard of the topic with this name, or to these if it is spread.
+    Topic(String, SpreadScope),
     /// To all shards.
     All(Merge),
     /// To the shard that [`placement_of_body`] finds.
@@ -87,15 +103,18 @@ pub fn placement(method: &Method, path: &str, query: &str) -> Placement {
             ShardScope::Any => Placement::Any,
             ShardScope::Control => Placement::Control,
             ShardScope::All(merge) => Placement::All(merge),
-            ShardScope::ByTopic(merge) => topic_in(query).map_or(Placement::All(merge), Placement::Named),
+            ShardScope::ByTopic(merge) => topic_in(query, merge).unwrap_or(Placement::All(merge)),
             ShardScope::ByBody(merge) => Placement::ByBody(merge),
         };
     }
     let Some(found) = path::find(path) else { return Placement::Any };
+    let operation = found.route.operation(method);
     if let Some(name) = found.top_level() {
-        return Placement::Named(name.to_owned());
+        let spread = operation.and_then(|operation| operation.spread).filter(|_| found.is_in_topic());
+        return spread
+            .map_or_else(|| Placement::Named(name.to_owned()), |spread| Placement::Topic(name.to_owned(), spread));
     }
-    let merge = found.route.operation(method).and_then(|operation| operation.merge);
+    let merge = operation.and_then(|operation| operation.merge);
     merge.map_or(Placement::Any, Placement::All)
 }
 
@@ -106,35 +125,41 @@ pub fn placement_of_body(merge: Merge, body: &[u8]) -> Placement {
         topic: Option<String>,
     }
     match serde_json::from_slice(body) {
-        Ok(Named { topic: Some(topic) }) => Placement::Named(name_in(&topic)),
+        Ok(Named { topic: Some(topic) }) => Placement::Named(name_in(&topic).0),
         Ok(Named { topic: None }) => Placement::All(merge),
         Err(_) => Placement::Any,
     }
 }
 
-fn topic_in(query: &str) -> Option<String> {
-    let topic = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "topic");
-    topic.map(|(_, topic)| name_in(&topic))
+fn topic_in(query: &str, merge: Merge) -> Option<Placement> {
+    let (_, topic) = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "topic")?;
+    let (name, is_topic) = name_in(&topic);
+    Some(if is_topic { Placement::Topic(name, SpreadScope::All(merge)) } else { Placement::Named(name) })
 }
 
-/// The top-level name in a resource id, or in the key of a topic.
-fn name_in(topic: &str) -> String {
+/// The top-level name in a resource id, or in the key of a topic; and whether it is that of a topic that may be spread.
+fn name_in(topic: &str) -> (String, bool) {
     if let Some(path) = path::find(topic) {
-        return path.top_level().unwrap_or_default().to_owned();
+        return (path.top_level().unwrap_or_default().to_owned(), path.is_in_topic());
     }
     if !topic.contains(':') {
-        return topic.to_owned();
+        return (topic.to_owned(), true);
     }
     let mut parts = topic.split(':');
-    let name = match parts.next() {
-        Some("namespace" | "domain") => parts.next(),
-        Some("topic") => topic.split_once(':').map(|(_, name)| name),
-        first => first,
+    let (name, is_topic) = match parts.next() {
+        Some("namespace" | "domain") => (parts.next(), false),
+        Some("topic") => (topic.split_once(':').map(|(_, name)| name), true),
+        first => (first, true),
     };
-    name.unwrap_or_default().to_owned()
+    (name.unwrap_or_default().to_owned(), is_topic)
 }
 
 impl ArmPath {
+    /// Whether the path is in a topic that may be spread.
+    fn is_in_topic(&self) -> bool {
+        ["namespaceName", "domainName"].into_iter().all(|parameter| self.optional(parameter).is_none())
+    }
+
     /// The name of the topic, domain or namespace that the path is in.
     fn top_level(&self) -> Option<&str> {
         ["namespaceName", "domainName", "topicName"].into_iter().find_map(|parameter| self.optional(parameter))

@@ -56,6 +56,10 @@ pub struct TopicBodyProperties {
     /// Whether the data of events is checked against the schemas of `eventTypeInfo`; default `off`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema_validation: Option<SchemaValidation>,
+    /// 1, or the number of shards of the cluster for a spread topic, of which each shard has a part; cannot be changed;
+    /// default 1
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partition_count: Option<u32>,
     pub data_residency_boundary: Option<DataResidency>,
     pub minimum_tls_version_allowed: Option<TlsVersion>,
     pub event_type_info: Option<EventTypeInfo>,
@@ -133,6 +137,8 @@ pub struct TopicViewProperties {
     pub metric_resource_id: String,
     #[serde(flatten)]
     pub ingress: IngressBody,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partition_count: Option<u32>,
     pub data_residency_boundary: DataResidency,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub minimum_tls_version_allowed: Option<TlsVersion>,

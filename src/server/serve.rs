@@ -11,7 +11,7 @@ use actix_server::ServerHandle;
 use actix_web::web;
 
 use super::{
-    Arbiters, Kept, Launch, ServerError, backup_schedule,
+    Arbiters, Kept, Launch, ServerError, ShardCore, backup_schedule,
     certificates::{self, ShownCertificates},
     client_address::ClientAddress,
     descriptors::DescriptorBudget,
@@ -29,7 +29,7 @@ use super::{
     timekeeping::Timekeeper,
 };
 use crate::{
-    admin::{self, ChaosTargets, Control, admin_token::AdminToken, health, metrics::MetricSources},
+    admin::{self, ChaosTargets, Control, SpreadTopics, admin_token::AdminToken, health, metrics::MetricSources},
     clock::Clock,
     control::registry::{Registry, StartQueue},
     dead_letter::DeadLetterStores,
@@ -76,7 +76,7 @@ pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, Se
         Ok(delivery) => delivery,
         Err(error) => return recovered.abandon(bound, ownership, StartEnd::Failed(error)).await,
     };
-    let control = match control(&recovered, &delivery, &bound, targets, ownership.as_ref()) {
+    let control = match control(launch, &recovered, &delivery, &bound, targets, ownership.as_ref()) {
         Ok(control) => control,
         Err(error) => return recovered.abandon(bound, ownership, StartEnd::Failed(error)).await,
     };
@@ -85,6 +85,7 @@ pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, Se
         Err(end) => return recovered.abandon(bound, ownership, end).await,
     };
     actix_rt::spawn(admin::record_history(control.clone()));
+    actix_rt::spawn(admin::share_copies(control.clone()));
     let reload = Rc::new(reload(launch, &recovered, &delivery, &bound, &control));
     actix_rt::spawn(reload.run(reload_signals, launch.config.clone()));
     let listening = match Listening::begin(&recovered, &delivery, &control, bound, tokens, ownership.as_ref()).await {
@@ -410,6 +411,7 @@ impl Delivery {
 
 /// The control plane with all its parts. Redrives that the last process had not finished go on.
 fn control(
+    launch: &Launch,
     recovered: &Recovered,
     delivery: &Delivery,
     bound: &Bound,
@@ -429,6 +431,10 @@ fn control(
     control.failed_auth = Arc::clone(&delivery.failed_auth);
     control.operators.clone_from(&delivery.operators);
     control.exposition = exposition;
+    control.spread = launch
+        .core
+        .as_ref()
+        .map(|ShardCore { others, .. }| SpreadTopics::new(others.own, others.shards(), Box::new(others.clone())));
     Ok(web::Data::new(control))
 }
 

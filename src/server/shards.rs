@@ -6,7 +6,7 @@
 //! of this process (`router`); the part in the cluster; signals and the service manager; the limits that the cores share.
 //!
 //! Invariants:
-//! - A topic, domain or namespace is in one core, with everything within it (`cluster::shard_of`).
+//! - A topic, domain or namespace is in one core, with everything within it (`cluster::shard_of`). A spread topic is in all.
 //! - A core that fails ends the process, once the other cores have given up what they own.
 //! - The stores are closed on the main thread, when no other thread has them.
 

@@ -261,6 +261,20 @@ impl DeliveryPlan {
         Ok(Self { record, settings, retry_after, response_timeout, late_timeout, target })
     }
 
+    /// The plan for one of several parts of a spread topic. Together they keep to the limits of the event subscription; each
+    /// may have at least one request in flight.
+    #[must_use]
+    pub fn divided(mut self, parts: u32) -> Self {
+        let (settings, parts) = (Arc::make_mut(&mut self.settings), parts.max(1));
+        settings.concurrency_max = (settings.concurrency_max / parts).max(1);
+        settings.rate_max = settings.rate_max.map(|rate| Rate::of(rate.per_second() / f64::from(parts)));
+        settings.order = settings.order.take().map(|order| {
+            let tracked_max = (order.tracked_max / parts as usize).max(1);
+            if parts == 1 { order } else { Arc::new(OrderSettings { tracked_max, ..OrderSettings::clone(&order) }) }
+        });
+        self
+    }
+
     /// The webhook, if it is one.
     pub fn webhook(&self) -> Option<&Destination> {
         match &self.target {

@@ -88,6 +88,8 @@ fn topic_record(input_schema: Schema) -> TopicRecord {
         tags: BTreeMap::new(),
         domain: None,
         namespace: None,
+        partition_count: 1,
+        is_copy: false,
         metric_resource_id: "0-0".to_owned(),
         azure_properties: StoredTopicProperties::default(),
         system_data: None,

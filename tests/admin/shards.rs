@@ -1,13 +1,15 @@
 //! A cluster with several shards: where a request goes, and the answers of the shards as one. They are compared with those of
 //! one store that has everything.
 
+use std::collections::BTreeSet;
+
 use actix_web::http::Method;
 use expect_test::expect;
 use gridhook::{
     admin::{
         ChaosMode, GridhookRoute, Merge, Placement,
         arm::routes::ROUTES,
-        merge::{ShardAnswer, exposition},
+        merge::{PartRequest, PartsMerge, ShardAnswer, SpreadShards, exposition, shard_in, shard_in_path},
         placement, placement_of_body,
     },
     cluster::shard_of,
@@ -51,7 +53,9 @@ impl Stores {
 
     /// Sends a request to the whole store, and to the shard that it concerns.
     async fn send(&self, method: &str, path: &str, body: Value) {
-        let Placement::Named(name) = placement(&method.parse().expect("a method"), path, "") else {
+        let (Placement::Named(name) | Placement::Topic(name, _)) =
+            placement(&method.parse().expect("a method"), path, "")
+        else {
             panic!("{path} has no name")
         };
         for store in [&self.whole, &self.shards[shard_of(&name, self.shards.len())]] {
@@ -286,9 +290,9 @@ fn metrics_of_shards_are_one_exposition() {
     expect![[r#"
         # HELP gridhook_delivered_total Events.
         # TYPE gridhook_delivered_total counter
-        gridhook_delivered_total{topic="orders",subscription="s"} 1
+        gridhook_delivered_total{shard="0",topic="orders",subscription="s"} 1
         gridhook_delivered_total{shard="0",topic="_other",subscription="_other"} 5
-        gridhook_delivered_total{topic="bills",subscription="s"} 2
+        gridhook_delivered_total{shard="2",topic="bills",subscription="s"} 2
         gridhook_delivered_total{shard="2",topic="_other",subscription="_other"} 5
         # HELP gridhook_topics Topics.
         # TYPE gridhook_topics gauge
@@ -304,6 +308,7 @@ fn metrics_of_shards_are_one_exposition() {
 
 #[test]
 fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
+    let mut in_topics = BTreeSet::new();
     let shown = |method: &Method, path: &str, query: &str| format!("{:?}", placement(method, path, query));
     for route in ROUTES.iter() {
         let path = route.template.replace(['{', '}'], "");
@@ -312,7 +317,16 @@ fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
         for operation in route.operations {
             let found = placement(&operation.method, &path, "");
             match name {
-                Some(name) => assert_eq!(found, Placement::Named(name.to_owned()), "{path}"),
+                Some(name) => {
+                    let (Placement::Named(of) | Placement::Topic(of, _)) = &found else { panic!("{path}: {found:?}") };
+                    assert_eq!(of, name, "{path}");
+                    // Domains and namespaces are never spread.
+                    assert!(name == "topicName" || found == Placement::Named(name.to_owned()), "{path}: {found:?}");
+                    if let (Placement::Topic(_, scope), true) = (&found, path.contains("/resourceGroupName/")) {
+                        let end = path.rsplit_once("/topicName").map_or("", |(_, end)| end);
+                        in_topics.insert(format!("{} {end}: {scope:?}", operation.method));
+                    }
+                }
                 None => assert!(matches!(found, Placement::Any | Placement::All(_)), "{path}: {found:?}"),
             }
         }
@@ -374,15 +388,170 @@ fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
         /chaos/writes: All(Each)
         /chaos/responses: ByBody(Each)
         /chaos/clock: All(Each)
-        /top?by=name&topic=/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/Orders: Named("Orders")
+        /top?by=name&topic=/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/Orders: Topic("Orders", All(Top))
         /tail?topic=/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/namespaces/plant/topics/heat: Named("plant")
         /supervision?topic=namespace:plant:heat: Named("plant")
         /supervision?topic=domain:shop: Named("shop")
-        /supervision?topic=orders: Named("orders")
+        /supervision?topic=orders: Topic("orders", All(Supervision))
         /subscriptions/s/providers/microsoft.eventgrid/TOPICS: All(List)
         /unknown: Any
         {"actor": "topic", "topic": "orders", "by": "panic"}: Named("orders")
         {"actor": "random", "by": "panic"}: All(Found)
         x: Any"#]]
     .assert_eq(&lines.join("\n"));
+    let in_topics: Vec<String> = in_topics.into_iter().filter(|line| !line.contains("providers")).collect();
+    expect![[r#"
+        GET /eventSubscriptions/eventSubscriptionName/deadLetters/deadLetterKey: One
+        GET /eventSubscriptions/eventSubscriptionName/deadLetters: Parts(DeadLetters)
+        GET /eventSubscriptions/eventSubscriptionName/explain: All(Found)
+        GET /eventSubscriptions/eventSubscriptionName/ledger: Parts(Pages)
+        GET /eventSubscriptions/eventSubscriptionName/metrics: Parts(Figures)
+        GET /eventSubscriptions/eventSubscriptionName/replays/replayId: Parts(Replays)
+        GET /eventSubscriptions/eventSubscriptionName/replays: Parts(Replays)
+        GET /eventSubscriptions/eventSubscriptionName/status: Parts(Figures)
+        GET /events/sequence: One
+        GET /events: One
+        GET /status: Parts(Figures)
+        GET /trace: Parts(Pages)
+        POST /eventSubscriptions/eventSubscriptionName/deadLetters/purge: Parts(DeadLetters)
+        POST /eventSubscriptions/eventSubscriptionName/deadLetters/redrive: Parts(DeadLetters)
+        POST /eventSubscriptions/eventSubscriptionName/hold: Parts(Commands)
+        POST /eventSubscriptions/eventSubscriptionName/probe: Parts(Commands)
+        POST /eventSubscriptions/eventSubscriptionName/release: Parts(Commands)
+        POST /eventSubscriptions/eventSubscriptionName/replays/replayId/cancel: Parts(Replays)
+        POST /eventSubscriptions/eventSubscriptionName/replays/replayId/pause: Parts(Replays)
+        POST /eventSubscriptions/eventSubscriptionName/replays/replayId/resume: Parts(Replays)
+        POST /eventSubscriptions/eventSubscriptionName/replays: Parts(Replays)
+        POST /eventSubscriptions/eventSubscriptionName/resume: Parts(Commands)
+        POST /eventSubscriptions/eventSubscriptionName/retry: Parts(Retries)
+        POST /eventSubscriptions/eventSubscriptionName/unblock: Parts(Commands)
+        POST /publish: Near"#]]
+    .assert_eq(&in_topics.join("\n"));
+}
+
+/// Asks the shards for a part each, and merges what they answer.
+fn in_parts(merge: PartsMerge, asked: &PartRequest, answer: impl Fn(usize, &PartRequest) -> Value) -> Value {
+    let shards = SpreadShards { leader: 1, count: 3 };
+    let of_shard = |shard| {
+        let part = merge.request_of(shard, shards, asked)?;
+        Some(ShardAnswer { shard, body: answer(shard, &part).to_string().into() })
+    };
+    let answers: Vec<_> = (0..3).filter_map(of_shard).collect();
+    merge.merge(shards, asked, &answers, &[]).expect("answers of shards")
+}
+
+fn asked(path: &str, query: &str, body: &str) -> PartRequest {
+    PartRequest { path: path.to_owned(), query: query.to_owned(), body: body.to_owned().into() }
+}
+
+#[test]
+fn the_figures_of_the_parts_of_a_spread_topic_are_added() {
+    let healths = [
+        json!({"state": "healthy", "failures": 1}),
+        json!({"state": "suspended", "cause": "busy", "consecutiveSuspensions": 2}),
+        json!({"state": "probing", "cause": "busy", "consecutiveSuspensions": 3}),
+    ];
+    let merged = in_parts(PartsMerge::Figures, &asked("/status", "", ""), |shard, _| {
+        json!({
+            "subscription": "all", "heldBy": if shard == 2 { json!("operator") } else { Value::Null },
+            "health": healths[shard], "backlog": 10 + shard, "oldestUnreadAgeSeconds": shard * 7,
+            "oldestUnread": format!("2026-01-01T00:00:0{}Z", 9 - shard),
+            "endpoint": {"rate": 2.5, "maxRequestsPerSecond": 8, "concurrency": 4},
+            "buckets": [{"le": 0.5, "count": shard}, {"le": null, "count": 5}],
+            "counters": {"delivered": 100}, "jobs": [{"job": 5}], "full": shard == 0,
+            "value": [{"name": "Average", "aggregation": "Average", "timeseries": [{"value": shard as f64}]},
+                {"name": "Count", "aggregation": "Total", "timeseries": [
+                    {"dimensions": {"Error": "Busy"}, "value": 2.0}, {"dimensions": {"Error": shard}, "value": 1.0}]}],
+        })
+    });
+    let expected = json!({
+        "subscription": "all", "heldBy": "operator", "health": healths[1], "backlog": 33, "oldestUnreadAgeSeconds": 14,
+        "oldestUnread": "2026-01-01T00:00:07Z", "endpoint": {"rate": 7.5, "maxRequestsPerSecond": 8, "concurrency": 12},
+        "counters": {"delivered": 300}, "buckets": [{"le": 0.5, "count": 3}, {"le": null, "count": 15}],
+        "jobs": [{"job": 5, "shard": 0}, {"job": 5, "shard": 1}, {"job": 5, "shard": 2}], "full": true,
+        "value": [{"name": "Average", "aggregation": "Average", "timeseries": [{"value": 2.0}]},
+            {"name": "Count", "aggregation": "Total", "timeseries": [
+                {"dimensions": {"Error": "Busy"}, "value": 6.0}, {"dimensions": {"Error": 0}, "value": 1.0},
+                {"dimensions": {"Error": 1}, "value": 1.0}, {"dimensions": {"Error": 2}, "value": 1.0}]}],
+    });
+    assert_eq!(merged, expected);
+}
+
+#[test]
+fn pages_of_the_parts_of_a_spread_topic_have_each_line_once() {
+    // Each shard has so many lines, two on a page.
+    let lines = [5_usize, 0, 3];
+    let (mut seen, mut query) = (Vec::new(), "top=2".to_owned());
+    loop {
+        let page = in_parts(PartsMerge::Pages, &asked("/ledger", &query, ""), |shard, part| {
+            let from = part.query.split('&').find_map(|pair| pair.strip_prefix("continue=")?.parse().ok()).unwrap_or(0);
+            let end = lines[shard].min(from + 2);
+            let of_page: Vec<_> = (from..end).map(|at| json!({"at": format!("2026-01-01T00:00:0{at}Z")})).collect();
+            let mut page = json!({"lines": of_page});
+            if end < lines[shard] {
+                page["continue"] = end.to_string().into();
+            }
+            page
+        });
+        let of_page: Vec<&Value> = page["lines"].as_array().expect("lines").iter().collect();
+        assert!(of_page.is_sorted_by_key(|line| line["at"].to_string()), "{page}");
+        seen.extend(of_page.iter().map(|line| format!("{} {}", line["shard"], line["at"])));
+        match page["continue"].as_str() {
+            Some(next) => query = format!("top=2&continue={next}"),
+            None => break,
+        }
+    }
+    let unique: BTreeSet<&String> = seen.iter().collect();
+    assert_eq!((seen.len(), unique.len()), (8, 8), "{seen:?}");
+}
+
+#[test]
+fn only_the_leader_of_a_spread_topic_looks_at_files_of_dead_letters() {
+    let shards = SpreadShards { leader: 1, count: 3 };
+    let of = |merge: PartsMerge, asked: &PartRequest| {
+        let shown = |part: PartRequest| {
+            format!("{}?{} {}", part.path, part.query, String::from_utf8_lossy(&part.body)).trim().to_owned()
+        };
+        let parts = (0..3).map(|shard| merge.request_of(shard, shards, asked).map_or_else(|| "-".to_owned(), shown));
+        parts.collect::<Vec<_>>().join("\n")
+    };
+    let letters = |query: &str, body: &str| of(PartsMerge::DeadLetters, &asked("/deadLetters", query, body));
+    let replays = |path: &str, body: &str| of(PartsMerge::Replays, &asked(path, "", body));
+    expect![[r#"
+        /deadLetters?%24top=5&stage=waiting
+        /deadLetters?%24top=5
+        /deadLetters?%24top=5&stage=waiting
+        -
+        /deadLetters?stage=written
+        -
+        /deadLetters? {"all":true,"filter":{"stage":"waiting"},"rate":1.0}
+        /deadLetters? {"all":true,"rate":1.0}
+        /deadLetters? {"all":true,"filter":{"stage":"waiting"},"rate":1.0}
+        -
+        /deadLetters? {"keys":["file~1"]}
+        /deadLetters? {"keys":["waiting~1~2~3"]}
+        /replays? {"eventsPerSecond":2.0}
+        /replays? {"eventsPerSecond":2.0}
+        /replays? {"eventsPerSecond":2.0}
+        /replays/7/pause?
+        -
+        /replays/5/pause?
+        -
+        /replays/5?
+        -"#]]
+    .assert_eq(
+        &[
+            letters("%24top=5", ""),
+            letters("stage=written", ""),
+            letters("", r#"{"all": true, "rate": 3}"#),
+            letters("", r#"{"keys": ["file~1", "2:waiting~1~2~3"]}"#),
+            replays("/replays", r#"{"eventsPerSecond": 6}"#),
+            replays("/replays/2%3A5%2C0:7/pause", ""),
+            replays("/replays/5", ""),
+        ]
+        .join("\n"),
+    );
+    assert_eq!(shard_in_path("/x/deadLetters/2:waiting~1"), Some((2, "/x/deadLetters/waiting~1".to_owned())));
+    assert_eq!(shard_in_path("/x/deadLetters/file~1"), None);
+    assert_eq!(shard_in("id=a&shard=3"), Some((3, "id=a".to_owned())));
 }

@@ -249,7 +249,7 @@ fn every_refusal_says_what_is_allowed() {
         kind cannot be read: unknown variant `Mine`, expected `Azure` or `AzureArc`
         extendedLocation.colour cannot be read: unknown field `colour`, expected `type` or `name`
         properties cannot be read: invalid type: integer `3`, expected an object
-        properties.colour cannot be read: unknown field `colour`, expected one of `inputSchema`, `edition`, `disableLocalAuth`, `publicNetworkAccess`, `inboundIpRules`, `inputSchemaMapping`, `duplicateDetectionHistoryTimeWindow`, `schemaValidation`, `dataResidencyBoundary`, `minimumTlsVersionAllowed`, `eventTypeInfo`, `autoCreateTopicWithFirstSubscription`, `autoDeleteTopicWithLastSubscription`
+        properties.colour cannot be read: unknown field `colour`, expected one of `inputSchema`, `edition`, `disableLocalAuth`, `publicNetworkAccess`, `inboundIpRules`, `inputSchemaMapping`, `duplicateDetectionHistoryTimeWindow`, `schemaValidation`, `partitionCount`, `dataResidencyBoundary`, `minimumTlsVersionAllowed`, `eventTypeInfo`, `autoCreateTopicWithFirstSubscription`, `autoDeleteTopicWithLastSubscription`
         properties.inputSchema is "eventgrid"; allowed are EventGridSchema, CloudEventSchemaV1_0, CustomEventSchema
         properties.inputSchema cannot be read: invalid type: integer `7`, expected a string
         properties.inputSchemaMapping is for topics whose inputSchema is CustomEventSchema; leave it out

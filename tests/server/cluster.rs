@@ -11,6 +11,7 @@ mod rolling;
 mod routing;
 mod schedule;
 pub(crate) mod shards;
+mod spread;
 mod starting;
 mod tls;
 

@@ -59,6 +59,8 @@ pub(crate) fn topic(name: &str, input_schema: Schema) -> TopicRecord {
         tags: BTreeMap::new(),
         domain: None,
         namespace: None,
+        partition_count: 1,
+        is_copy: false,
         metric_resource_id: String::new(),
         azure_properties: StoredTopicProperties::default(),
         system_data: None,

@@ -33,11 +33,14 @@ use actix_web::{
 };
 use url::form_urlencoded;
 
-pub(super) use self::operation::{Call, ChangeLock, Input};
 use self::{
     operation::Operation,
-    path::{ArmPath, TopicPath},
+    path::ArmPath,
     precondition::{Preconditions, tag, tagged},
+};
+pub(super) use self::{
+    operation::{Call, ChangeLock, Input},
+    path::TopicPath,
 };
 use super::{
     AdminError, Control, audit,
@@ -124,6 +127,9 @@ pub(super) async fn answer(
         }
         result => result?,
     };
+    if let Some(topic) = path.topic().ok().filter(|_| is_change || path.route.changes_keys()) {
+        control.share_change(&topic).await?;
+    }
     let changes = match get {
         Some(_) if control.audit.is_none() => audit::AuditedChanges::default(),
         Some(_) => audit::changes(before.as_deref(), shown(get, call).await.as_deref()),

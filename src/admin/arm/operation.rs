@@ -11,8 +11,9 @@ use crate::{
     admin::{
         AdminError, Control,
         auth::{Access, AdminCaller},
+        merge::PartsMerge,
         openapi::{OperationBuilder, SchemaRegistry},
-        placement::Merge,
+        placement::{Merge, SpreadScope},
     },
     api::what_if::Difference,
 };
@@ -77,6 +78,8 @@ pub struct Operation {
     pub(super) is_list: bool,
     /// How the answers of the shards of a cluster become one, if the path names no topic, domain or namespace.
     pub(in crate::admin) merge: Option<Merge>,
+    /// Which shards of a cluster answer, if the topic is spread; [`None`]: the one that leads it.
+    pub(in crate::admin) spread: Option<SpreadScope>,
     handler: Handler,
     describe: Describe,
 }
@@ -96,7 +99,7 @@ macro_rules! answer {
 pub(super) use answer;
 
 const fn of(method: Method, access: Access, handler: Handler, describe: Describe) -> Operation {
-    Operation { method, access, is_list: false, merge: None, handler, describe }
+    Operation { method, access, is_list: false, merge: None, spread: None, handler, describe }
 }
 
 /// GET.
@@ -145,6 +148,30 @@ impl Operation {
     /// The same operation, which all shards of a cluster answer.
     pub(super) const fn merged(mut self, merge: Merge) -> Self {
         self.merge = Some(merge);
+        self
+    }
+
+    /// The same operation, which for a spread topic one shard answers that has an owner.
+    pub(super) const fn near(mut self) -> Self {
+        self.spread = Some(SpreadScope::Near);
+        self
+    }
+
+    /// The same operation, which for a spread topic the shard answers that the request names.
+    pub(super) const fn one(mut self) -> Self {
+        self.spread = Some(SpreadScope::One);
+        self
+    }
+
+    /// The same operation, of which each shard of a spread topic answers a part.
+    pub(super) const fn in_parts(mut self, merge: PartsMerge) -> Self {
+        self.spread = Some(SpreadScope::Parts(merge));
+        self
+    }
+
+    /// The same operation, which for a spread topic the shard answers that has what the request is about.
+    pub(super) const fn found(mut self) -> Self {
+        self.spread = Some(SpreadScope::All(Merge::Found));
         self
     }
 

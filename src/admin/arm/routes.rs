@@ -15,7 +15,9 @@ use super::{
 use crate::{
     admin::{
         auth::Access,
-        dead_letters, events, explain, ledger, metrics,
+        dead_letters, events, explain, ledger,
+        merge::PartsMerge,
+        metrics,
         model::subscription::PathForm,
         openapi::arm::{
             self as doc, account as account_doc, dead_letters as dead_letters_doc, events as events_doc,
@@ -111,11 +113,11 @@ static TOPIC: [Operation; 4] = [
 static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
     ("/listKeys", &[post(Access::ADMIN, on_topic!(c, topic => topics::list_keys(c.control, topic)), topics_doc::list_keys)]),
     ("/regenerateKey", &[post(Access::ADMIN, on_topic!(topics::regenerate_key), topics_doc::regenerate_key)]),
-    ("/status", &[get(on_topic!(c, topic => operate::topic_status(c.control, topic).await), topics_doc::status)]),
-    ("/trace", &[get(on_topic!(trace::trace), topics_doc::trace)]),
-    ("/events", &[get(on_topic!(events::list), events_doc::list)]),
-    ("/events/{sequence}", &[get(on_topic!(events::get), events_doc::get)]),
-    ("/publish", &[post(Access::OPERATE, on_topic!(events::publish), events_doc::publish)]),
+    ("/status", &[get(on_topic!(c, topic => operate::topic_status(c.control, topic).await), topics_doc::status).in_parts(PartsMerge::Figures)]),
+    ("/trace", &[get(on_topic!(trace::trace), topics_doc::trace).in_parts(PartsMerge::Pages)]),
+    ("/events", &[get(on_topic!(events::list), events_doc::list).one()]),
+    ("/events/{sequence}", &[get(on_topic!(events::get), events_doc::get).one()]),
+    ("/publish", &[post(Access::OPERATE, on_topic!(events::publish), events_doc::publish).near()]),
     ("/testFilter", &[post(Access::READ, on_topic!(c, topic => test_filter::test_filter(c, topic, None).await), subscriptions_doc::test_filter)]),
 ];
 
@@ -223,28 +225,28 @@ static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 23] = [
     ("/getDeliveryAttributes", &[post(Access::ADMIN, on_subscription!(c, topic, name => subscriptions::delivery_attributes(c.control, topic, name)), subscriptions_doc::delivery_attributes)]),
     ("/testFilter", &[post(Access::READ, on_subscription!(c, topic, name => test_filter::test_filter(c, topic, Some(name)).await), subscriptions_doc::test_filter).or_portal()]),
     ("/testTransform", &[post(Access::READ, on_subscription!(test_filter::test_transform), subscriptions_doc::test_transform).or_portal()]),
-    ("/status", &[get(on_subscription!(c, topic, name => operate::status(c.control, topic, name).await), subscriptions_doc::status).or_portal()]),
-    ("/metrics", &[get(on_subscription!(metrics::subscription), subscriptions_doc::metrics)]),
-    ("/explain", &[get(on_subscription!(explain::explain), subscriptions_doc::explain)]),
-    ("/deadLetters", &[get(on_subscription!(dead_letters::list), dead_letters_doc::list).or_portal()]),
-    ("/deadLetters/redrive", &[post(Access::OPERATE, on_subscription!(dead_letters::redrive), dead_letters_doc::redrive).or_portal()]),
-    ("/deadLetters/purge", &[post(Access::ADMIN, on_subscription!(dead_letters::purge), dead_letters_doc::purge)]),
-    ("/deadLetters/{deadLetterKey}", &[get(on_subscription!(dead_letters::get), dead_letters_doc::get).or_portal()]),
-    ("/ledger", &[get(on_subscription!(ledger::ledger), subscriptions_doc::ledger).or_portal()]),
+    ("/status", &[get(on_subscription!(c, topic, name => operate::status(c.control, topic, name).await), subscriptions_doc::status).in_parts(PartsMerge::Figures).or_portal()]),
+    ("/metrics", &[get(on_subscription!(metrics::subscription), subscriptions_doc::metrics).in_parts(PartsMerge::Figures)]),
+    ("/explain", &[get(on_subscription!(explain::explain), subscriptions_doc::explain).found()]),
+    ("/deadLetters", &[get(on_subscription!(dead_letters::list), dead_letters_doc::list).in_parts(PartsMerge::DeadLetters).or_portal()]),
+    ("/deadLetters/redrive", &[post(Access::OPERATE, on_subscription!(dead_letters::redrive), dead_letters_doc::redrive).in_parts(PartsMerge::DeadLetters).or_portal()]),
+    ("/deadLetters/purge", &[post(Access::ADMIN, on_subscription!(dead_letters::purge), dead_letters_doc::purge).in_parts(PartsMerge::DeadLetters)]),
+    ("/deadLetters/{deadLetterKey}", &[get(on_subscription!(dead_letters::get), dead_letters_doc::get).one().or_portal()]),
+    ("/ledger", &[get(on_subscription!(ledger::ledger), subscriptions_doc::ledger).in_parts(PartsMerge::Pages).or_portal()]),
     ("/replays", &[
-        get(on_subscription!(replay::list), subscriptions_doc::list_replays).or_portal(),
-        post(Access::OPERATE, on_subscription!(replay::start), subscriptions_doc::start_replay),
+        get(on_subscription!(replay::list), subscriptions_doc::list_replays).in_parts(PartsMerge::Replays).or_portal(),
+        post(Access::OPERATE, on_subscription!(replay::start), subscriptions_doc::start_replay).in_parts(PartsMerge::Replays),
     ]),
-    ("/replays/{replayId}", &[get(on_subscription!(replay::get), subscriptions_doc::get_replay).or_portal()]),
-    ("/replays/{replayId}/pause", &[post(Access::OPERATE, on_subscription!(c, topic, name => replay::command(c, topic, name, JobCommand::Pause).await), subscriptions_doc::pause_replay)]),
-    ("/replays/{replayId}/resume", &[post(Access::OPERATE, on_subscription!(c, topic, name => replay::command(c, topic, name, JobCommand::Resume).await), subscriptions_doc::resume_replay)]),
-    ("/replays/{replayId}/cancel", &[post(Access::OPERATE, on_subscription!(c, topic, name => replay::command(c, topic, name, JobCommand::Cancel).await), subscriptions_doc::cancel_replay)]),
-    ("/hold", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::command(c.control, topic, name, Command::Hold).await), subscriptions_doc::hold)]),
-    ("/resume", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::command(c.control, topic, name, Command::Resume).await), subscriptions_doc::resume)]),
-    ("/probe", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::command(c.control, topic, name, Command::Probe).await), subscriptions_doc::probe)]),
-    ("/retry", &[post(Access::OPERATE, on_subscription!(retry::retry), subscriptions_doc::retry)]),
-    ("/release", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::command(c.control, topic, name, Command::Release).await), subscriptions_doc::release)]),
-    ("/unblock", &[post(Access::OPERATE, on_subscription!(operate::unblock), subscriptions_doc::unblock)]),
+    ("/replays/{replayId}", &[get(on_subscription!(replay::get), subscriptions_doc::get_replay).in_parts(PartsMerge::Replays).or_portal()]),
+    ("/replays/{replayId}/pause", &[post(Access::OPERATE, on_subscription!(c, topic, name => replay::command(c, topic, name, JobCommand::Pause).await), subscriptions_doc::pause_replay).in_parts(PartsMerge::Replays)]),
+    ("/replays/{replayId}/resume", &[post(Access::OPERATE, on_subscription!(c, topic, name => replay::command(c, topic, name, JobCommand::Resume).await), subscriptions_doc::resume_replay).in_parts(PartsMerge::Replays)]),
+    ("/replays/{replayId}/cancel", &[post(Access::OPERATE, on_subscription!(c, topic, name => replay::command(c, topic, name, JobCommand::Cancel).await), subscriptions_doc::cancel_replay).in_parts(PartsMerge::Replays)]),
+    ("/hold", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::command(c.control, topic, name, Command::Hold).await), subscriptions_doc::hold).in_parts(PartsMerge::Commands)]),
+    ("/resume", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::command(c.control, topic, name, Command::Resume).await), subscriptions_doc::resume).in_parts(PartsMerge::Commands)]),
+    ("/probe", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::command(c.control, topic, name, Command::Probe).await), subscriptions_doc::probe).in_parts(PartsMerge::Commands)]),
+    ("/retry", &[post(Access::OPERATE, on_subscription!(retry::retry), subscriptions_doc::retry).in_parts(PartsMerge::Retries)]),
+    ("/release", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::command(c.control, topic, name, Command::Release).await), subscriptions_doc::release).in_parts(PartsMerge::Commands)]),
+    ("/unblock", &[post(Access::OPERATE, on_subscription!(operate::unblock), subscriptions_doc::unblock).in_parts(PartsMerge::Commands)]),
 ];
 
 #[rustfmt::skip]
@@ -280,6 +282,11 @@ impl Route {
     /// Whether the path is that of a resource that can be put, and not of a list or an action.
     pub(in crate::admin) fn is_resource(&self) -> bool {
         self.operation(&Method::PUT).is_some()
+    }
+
+    /// Whether it is the action that replaces an access key.
+    pub(super) fn changes_keys(&self) -> bool {
+        self.template.ends_with("/regenerateKey")
     }
 
     /// The operation with this method.

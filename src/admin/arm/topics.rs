@@ -122,6 +122,13 @@ impl RequestedTopic {
         })
     }
 
+    fn check_partition_count(&self, control: &Control, existing: Option<&TopicRecord>) -> Result<(), InvalidRequest> {
+        match self {
+            Self::Topic(spec) => spec.check_partition_count(control.shards(), existing),
+            Self::InNamespace(_) => Ok(()),
+        }
+    }
+
     fn create(self, control: &Control, path: TopicPath) -> Result<TopicRecord, AdminError> {
         let (name, keys) = (path.name.as_str(), new_keys()?);
         Ok(match self {
@@ -167,6 +174,7 @@ fn planned_change(input: Input<'_>, path: TopicPath) -> Result<(Option<Arc<Topic
     let mut requested = RequestedTopic::put(&path, input.body)?;
     above(control, &path)?;
     let Some(topic) = control.registry.topic(&path.key()) else {
+        requested.check_partition_count(control, None)?;
         let new = requested.create(control, path)?;
         let new = TopicRecord { metric_resource_id: Uuid::new_v4().to_string(), ..new };
         return Ok((None, identified(new, None)));
@@ -201,6 +209,7 @@ pub(super) async fn patch(call: Call<'_>, path: &TopicPath) -> Result<HttpRespon
 /// Another edition or a shorter retention is refused while an event subscription exceeds its limits.
 fn update(control: &Control, topic: &TopicHandle, requested: RequestedTopic) -> Result<TopicRecord, AdminError> {
     let existing = topic.record();
+    requested.check_partition_count(control, Some(&existing))?;
     let record = requested.update(&existing, &control.editions)?;
     let is_other = record.edition != existing.edition;
     let ranges = is_other.then(|| control.editions.ranges(&record.edition)).transpose()?;
@@ -239,7 +248,10 @@ pub(super) async fn save(control: &Control, record: TopicRecord) -> Result<Arc<T
 
 pub(super) async fn delete(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     // A resource under another scope is another resource, and DELETE of a missing resource is 204.
-    if topic(control, path).is_ok() && control.registry.delete_topic(&path.key()).await? {
+    let Ok(found) = topic(control, path) else { return Ok(HttpResponse::NoContent().finish()) };
+    // Copies are deleted first, so that there is none of a topic that does not exist.
+    let _leaving = control.delete_copies(&found.record()).await?;
+    if control.registry.delete_topic(&path.key()).await? {
         info!(topic = path.key(), "topic deleted");
     }
     Ok(HttpResponse::NoContent().finish())

@@ -1,7 +1,8 @@
 //! The metrics of several shards of a node as one exposition.
 //!
-//! Each family is written once, with the series of all shards. Those of a topic have its name and are of one shard. Others
-//! get the label `shard`, except those of the process, which every shard shows: they are taken from the first one.
+//! Each family is written once, with the series of all shards. They get the label `shard`, except those of the process, which
+//! every shard shows: they are taken from the first one. A topic may be spread over shards, and these move between nodes: a sum
+//! would fall when one leaves.
 
 use std::{collections::HashMap, fmt::Write as _};
 
@@ -73,11 +74,5 @@ fn labelled(to: &mut String, sample: &str, shard: &str) {
         write!(to, "{name}{{shard=\"{shard}\"}} {value}").ok();
         return;
     };
-    // A quote in the value of a label is escaped.
-    let is_of_topic = labels.starts_with("topic=\"") || labels.contains(",topic=\"");
-    if is_of_topic && !labels.contains("topic=\"_other\"") {
-        to.push_str(sample);
-    } else {
-        write!(to, "{name}{{shard=\"{shard}\",{labels}").ok();
-    }
+    write!(to, "{name}{{shard=\"{shard}\",{labels}").ok();
 }

@@ -6,6 +6,7 @@
 
 mod metrics;
 mod pages;
+mod parts;
 mod reports;
 
 use bytes::Bytes;
@@ -15,6 +16,8 @@ use serde_json::{Map, Value};
 pub use self::metrics::exposition;
 use self::pages::query_of_shard;
 pub(super) use self::pages::{PageKeys, PagePart};
+pub(super) use self::parts::id_of_shard;
+pub use self::parts::{PartRequest, PartsMerge, SpreadShards, shard_in, shard_in_path};
 pub use self::reports::sum;
 pub(super) use self::reports::{LINES_MAX, TopPart};
 use super::Merge;

@@ -1,6 +1,9 @@
 //! Reports of figures: sums, and the first lines of an order.
 
-use std::cmp::{Ordering, Reverse};
+use std::{
+    cmp::{Ordering, Reverse},
+    collections::HashMap,
+};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,8 +14,9 @@ use crate::api::{
     clock::ClockView,
     history::HistoryReport,
     jobs::JobsReport,
+    status::HealthView,
     supervision::{EndsView, RecoveryView, SupervisionReport},
-    top::{SortOrder, TopReport},
+    top::{SortOrder, TopLine, TopReport},
 };
 
 /// The maximum number of lines of `/top` that a shard gives: of a page, and of those before it.
@@ -62,6 +66,11 @@ pub(super) fn top(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Va
         }
     }
     let Some(mut all) = all else { return Ok(Value::Null) };
+    let of_shards = lines.len();
+    let mut lines = one_for_each(lines);
+    // Those of a spread topic have a line in each shard.
+    let same = of_shards - lines.len();
+    (all.subscriptions, all.matching) = (all.subscriptions.saturating_sub(same), all.matching.saturating_sub(same));
     // Equal ones stay in the order of the shards, and within a shard in its own.
     lines.sort_by(|(a, line), (b, other)| match by {
         SortOrder::Name => line.subscription.cmp(&other.subscription),
@@ -78,9 +87,61 @@ pub(super) fn top(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Va
     serde_json::to_value(all)
 }
 
+/// Adds up the lines of the same event subscription.
+fn one_for_each(lines: Vec<([f64; 3], TopLine)>) -> Vec<([f64; 3], TopLine)> {
+    let (mut index, mut all) = (HashMap::new(), Vec::<([f64; 3], TopLine)>::with_capacity(lines.len()));
+    for (rank, line) in lines {
+        let at = *index.entry((line.topic.clone(), line.subscription.clone())).or_insert(all.len());
+        match all.get_mut(at) {
+            None => all.push((rank, line)),
+            Some((known_rank, known)) => {
+                known_rank.iter_mut().zip(rank).for_each(|(known, more)| *known += more);
+                known.add(line);
+            }
+        }
+    }
+    all
+}
+
+fn rates(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    Some(a? + b?).or(a).or(b)
+}
+
+impl TopLine {
+    fn add(&mut self, more: Self) {
+        if severity(&more.health) > severity(&self.health) {
+            self.health = more.health;
+        }
+        self.held_by = self.held_by.take().or(more.held_by);
+        self.delivered_per_second = rates(self.delivered_per_second, more.delivered_per_second);
+        self.requests_per_second = rates(self.requests_per_second, more.requests_per_second);
+        self.failed_per_second = rates(self.failed_per_second, more.failed_per_second);
+        self.success_share = self.success_share.into_iter().chain(more.success_share).reduce(f64::min);
+        self.backlog += more.backlog;
+        self.oldest_unread_age_seconds = self.oldest_unread_age_seconds.max(more.oldest_unread_age_seconds);
+        self.pending += more.pending;
+        let due = |due: &Option<String>| due.as_deref().and_then(instant);
+        if self.next_due.is_none() || (more.next_due.is_some() && due(&more.next_due) < due(&self.next_due)) {
+            self.next_due = more.next_due;
+        }
+        self.in_flight += more.in_flight;
+        self.concurrency += more.concurrency;
+        self.delivered += more.delivered;
+        self.dead_lettered += more.dead_lettered;
+        self.dropped += more.dropped;
+    }
+}
+
+fn severity(health: &HealthView) -> u8 {
+    match health {
+        HealthView::Healthy { .. } => 0,
+        HealthView::Probing { .. } => 1,
+        HealthView::Suspended { .. } => 2,
+    }
+}
+
 impl TopReport {
     fn add(&mut self, more: Self) {
-        let rates = |a: Option<f64>, b: Option<f64>| Some(a? + b?).or(a).or(b);
         self.window_seconds = self.window_seconds.or(more.window_seconds);
         self.subscriptions += more.subscriptions;
         self.suspended += more.suspended;

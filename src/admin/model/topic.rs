@@ -83,6 +83,7 @@ pub struct TopicSpec {
     ingress: IngressBody,
     auto_create: Option<bool>,
     auto_delete: Option<bool>,
+    partition_count: Option<u32>,
     azure_properties: StoredTopicProperties,
 }
 
@@ -135,6 +136,7 @@ impl TopicSpec {
             },
             auto_create,
             auto_delete,
+            partition_count: properties.partition_count,
             azure_properties: StoredTopicProperties {
                 sku: body.sku,
                 kind: body.kind,
@@ -151,6 +153,24 @@ impl TopicSpec {
     pub fn keep_event_types(&mut self, existing: &TopicRecord) {
         if self.azure_properties.event_type_info.is_none() {
             self.azure_properties.event_type_info.clone_from(&existing.azure_properties.event_type_info);
+        }
+    }
+
+    /// Checks `partitionCount` on a server with this number of shards. The count of an existing topic never changes.
+    pub fn check_partition_count(&self, shards: u32, existing: Option<&TopicRecord>) -> Result<(), InvalidRequest> {
+        let Some(given) = self.partition_count else { return Ok(()) };
+        let refuse = |problem: String| Err(InvalidRequest::new("properties.partitionCount", problem));
+        match existing.map(|existing| existing.partition_count) {
+            Some(is) if is != given => {
+                refuse(format!("is {given}; the partition count of a topic cannot be changed from {is}"))
+            }
+            Some(_) => Ok(()),
+            None if given == 1 || (given == shards && self.kind == TopicKind::Topic) => Ok(()),
+            None if self.kind == TopicKind::Domain => refuse(format!("is {given}; allowed is 1 for a domain")),
+            None if shards == 1 => {
+                refuse(format!("is {given}; allowed is 1 on a server without several shards (cluster.shards)"))
+            }
+            None => refuse(format!("is {given}; allowed are 1 and {shards}, the number of shards (cluster.shards)")),
         }
     }
 
@@ -173,7 +193,7 @@ impl TopicSpec {
         let edition = self.edition.unwrap_or_else(|| editions.default.clone());
         editions.ranges(&edition)?;
         let input_schema = self.input_schema.unwrap_or_default();
-        Ok(TopicRecord {
+        let record = TopicRecord {
             name: Name::new(name),
             scope,
             partitions: Vec::new(),
@@ -185,10 +205,13 @@ impl TopicSpec {
             tags: self.tags,
             domain,
             namespace: None,
+            partition_count: self.partition_count.unwrap_or(1),
+            is_copy: false,
             metric_resource_id: String::new(),
             azure_properties: self.azure_properties,
             system_data: None,
-        })
+        };
+        check_duplicate_window(record)
     }
 
     /// `existing` with the changes. Keys, name and scope never change. Schema, mapping, edition, location and the automatic
@@ -204,7 +227,7 @@ impl TopicSpec {
         let domain = self.domain(existing.domain);
         let edition = self.edition.unwrap_or_else(|| existing.edition.clone());
         editions.ranges(&edition)?;
-        Ok(TopicRecord {
+        check_duplicate_window(TopicRecord {
             edition,
             ingress: self.ingress.settle(self.kind, existing.input_schema, existing.ingress.mapping.as_ref())?,
             location: self.location.unwrap_or_else(|| existing.location.clone()),
@@ -222,6 +245,18 @@ impl TopicSpec {
             auto_delete: self.auto_delete.unwrap_or(otherwise.auto_delete),
         })
     }
+}
+
+/// Each shard would only know the ids of its own part.
+fn check_duplicate_window(record: TopicRecord) -> Result<TopicRecord, InvalidRequest> {
+    if record.is_spread() && record.ingress.duplicate_window_s.is_some() {
+        return Err(InvalidRequest::new(
+            "properties.duplicateDetectionHistoryTimeWindow",
+            "is given; a spread topic has no duplicate detection; leave it out, or create a topic with \
+             \"partitionCount\": 1",
+        ));
+    }
+    Ok(record)
 }
 
 /// Checks the event types of a topic.
@@ -319,6 +354,7 @@ fn settable(record: &TopicRecord) -> TopicBody {
             input_schema_mapping,
             duplicate_detection_history_time_window,
             schema_validation,
+            partition_count: record.declared_partition_count(),
             data_residency_boundary,
             minimum_tls_version_allowed,
             event_type_info,

@@ -243,6 +243,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("p50", "Median of the newest recoveries, in milliseconds"),
     ("p99", "99th percentile of the newest recoveries, in milliseconds"),
     ("panicked", "Number of ends by a panic"),
+    ("partitionCount", "Partitions: 1, or the number of shards of the cluster for a topic of which each has a part"),
     ("passed", "Number of passed events"),
     ("pending", "Number of pending events"),
     ("preferredBatchSizeInKilobytes", "Preferred size of a request in kilobytes, 1 to 1024; default 64"),

@@ -73,6 +73,7 @@ impl TopicResource {
                     ("edition", text(&properties.edition)),
                     ("duplicate window", optional(window, text)),
                     ("schema validation", optional(ingress.schema_validation, |mode| mode.to_string())),
+                    ("partitions", optional(properties.partition_count, |count| count.to_string())),
                     ("location", text(location)),
                     ("tags", tag_list(tags)),
                     ("access keys", local.to_owned()),

@@ -37,6 +37,9 @@ pub(super) struct TopicSpecArgs {
     /// Whether to check events against the schemas of their types: off, warn or refuse
     #[arg(long, value_name = "MODE", value_parser = ["off", "warn", "refuse"], help_heading = "Settings")]
     schema_validation: Option<String>,
+    /// Partitions: 1, or the number of shards of the cluster to spread the topic over all of them; cannot be changed after creation
+    #[arg(long, value_name = "N", help_heading = "Settings")]
+    partitions: Option<u32>,
     /// File with the ARM JSON for all other properties; - is standard input; flags take precedence
     #[arg(long, value_name = "FILE", help_heading = "Settings")]
     body: Option<PathBuf>,
@@ -78,6 +81,7 @@ impl TopicSpecArgs {
                 self.duplicate_window.as_ref().map(|window| if window == "off" { Value::Null } else { json!(window) }),
             ),
             ("schemaValidation", self.schema_validation.clone().map(Value::from)),
+            ("partitionCount", self.partitions.map(Value::from)),
             ("disableLocalAuth", self.local_auth.map(|taken| (!taken).into())),
             ("publicNetworkAccess", self.public_network_access.clone().map(Value::from)),
             ("inboundIpRules", (!rules.is_empty()).then(|| rules.into())),

@@ -132,6 +132,12 @@ pub struct TopicRecord {
     /// Set for a topic of a namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<NamespaceMembership>,
+    /// `partitionCount`, an extension: 1, or for a spread topic the number of shards of the cluster.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub partition_count: u32,
+    /// Whether this is the copy of a spread topic whose record another shard changes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_copy: bool,
     /// `metricResourceId`: identifies it in metrics, unique even if its name is reused.
     #[serde(default)]
     pub metric_resource_id: String,
@@ -143,7 +149,26 @@ pub struct TopicRecord {
     pub system_data: Option<SystemData>,
 }
 
+fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_one(count: &u32) -> bool {
+    *count == 1
+}
+
 impl TopicRecord {
+    /// Whether each shard of a cluster has a part of it.
+    pub fn is_spread(&self) -> bool {
+        self.partition_count > 1
+    }
+
+    /// `partitionCount` where it was set. Azure's clients do not know it, so that it appears only then.
+    pub fn declared_partition_count(&self) -> Option<u32> {
+        Some(self.partition_count).filter(|_| self.is_spread())
+    }
+
     /// Its kind.
     pub fn kind(&self) -> TopicKind {
         match (&self.namespace, self.is_domain()) {

@@ -83,6 +83,14 @@ impl Registry {
             .await
     }
 
+    /// Creates or changes the copy of an event subscription of a spread topic, whose endpoint was validated elsewhere.
+    pub async fn put_copy(self: &Arc<Self>, topic: &str, record: SubscriptionRecord) -> Result<(), Error> {
+        let (registry, topic) = (Arc::clone(self), topic.to_owned());
+        let permission = ValidationPermission::Granted(record.webhook.allowed_rate);
+        let change = async move { registry.make_subscription(&topic, record, permission, ChangeBasis::Any).await };
+        run_detached(change).await.map(drop)
+    }
+
     /// Deletes a subscription and cancels its pending deliveries. False if it does not exist.
     pub async fn delete_subscription(self: &Arc<Self>, topic: &str, name: &str) -> Result<bool, Error> {
         let (registry, topic, name) = (Arc::clone(self), topic.to_owned(), name.to_owned());

@@ -326,7 +326,7 @@ impl Registry {
         let edition = self.edition_for(topic, &record)?;
         let plan = DeliveryPlan::new(record, topic.input_schema, edition, &self.rules.delivery)
             .map_err(|error| Error::Refused(error.to_string()))?;
-        Ok(Arc::new(plan))
+        Ok(Arc::new(plan.divided(topic.partition_count)))
     }
 
     fn new_topic(&self, record: TopicRecord) -> Result<Arc<TopicHandle>, Error> {

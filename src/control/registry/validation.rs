@@ -259,7 +259,8 @@ impl Registry {
     /// Notifies the endpoint of a deleted subscription.
     pub(super) fn notify_deleted(&self, topic: &TopicHandle, plan: &Arc<DeliveryPlan>) {
         self.report_change("Microsoft.EventGrid.SubscriptionDeleted", topic, &plan.record);
-        if let Some(validator) = self.validator.get() {
+        // The shard that leads a spread topic notifies the endpoint.
+        if let Some(validator) = self.validator.get().filter(|_| !topic.record().is_copy) {
             let topic = source(topic, &plan.record);
             let subscription = format!("{topic}/eventSubscriptions/{}", plan.record.name);
             validator.notify_deleted(plan, &topic, subscription);

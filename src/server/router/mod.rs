@@ -3,6 +3,7 @@
 //!
 //! - [`target`] finds the shards, by the tables of routes.
 //! - A request of one shard is forwarded as a standby does it (`forward`): its body and its response are streams.
+//! - A request about a spread topic is sent to one of its shards, or to each.
 //! - A request of all shards is sent to each ([`parts`]), and the answers are merged (`admin::merge`, [`streams`]).
 //! - The control shard has the named tokens and the sessions. [`identity`] asks its owner, and tells other owners.
 //! - [`topics`] publishes what event subscriptions of one shard deliver to topics of another.
@@ -17,11 +18,20 @@ mod streams;
 mod target;
 mod topics;
 
-use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashSet,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 
 use actix_web::{
     HttpRequest, HttpResponse,
-    http::header::{CACHE_CONTROL, CONTENT_TYPE},
+    http::{
+        StatusCode,
+        header::{CACHE_CONTROL, CONTENT_TYPE},
+    },
     web::{self, Bytes},
 };
 use ipnet::IpNet;
@@ -34,7 +44,11 @@ use super::{
     front::hop::ListenerSide,
 };
 use crate::{
-    admin::{Merge, Placement, placement_of_body},
+    admin::{
+        Merge, Placement, SpreadScope,
+        merge::{shard_in, shard_in_path},
+        placement_of_body,
+    },
     cluster::shard_of,
     config::Config,
 };
@@ -50,6 +64,10 @@ const NAMESPACES_FRESH: Duration = Duration::from_secs(1);
 
 /// How long they are used for a host without: the namespace may be new.
 const NAMELESS_FRESH: Duration = Duration::from_millis(100);
+
+/// How long the names of spread topics from an owner are used before they are asked for again. One that is new is like any
+/// topic of its shard meanwhile, and no event of one that was deleted is accepted.
+const SPREAD_FRESH: Duration = Duration::from_secs(1);
 
 /// What forwards the requests of a node. Clones share it.
 #[derive(Clone)]
@@ -73,8 +91,14 @@ impl ShardRouter {
     pub(super) fn configure(&self, cfg: &mut web::ServiceConfig, side: ListenerSide) {
         let shards: Vec<Rc<Hops>> = self.shards.iter().cloned().map(Hops::new).collect();
         let identities = Rc::new(Identities::new(Rc::clone(&shards[CONTROL])));
-        let router =
-            ThreadRouter { shards, identities, namespaces: RefCell::default(), proxies: Arc::clone(&self.proxies) };
+        let router = ThreadRouter {
+            shards,
+            identities,
+            namespaces: RefCell::default(),
+            spread: RefCell::default(),
+            is_asking: Cell::new(false),
+            proxies: Arc::clone(&self.proxies),
+        };
         let router = Rc::new(router);
         cfg.default_service(web::to(move |request: HttpRequest, payload: web::Payload| {
             let router = Rc::clone(&router);
@@ -89,6 +113,10 @@ struct ThreadRouter {
     identities: Rc<Identities>,
     /// The names of all namespaces, and when they were received.
     namespaces: RefCell<Option<(Instant, Rc<[String]>)>>,
+    /// The names of all spread topics in lower case, and when they were received.
+    spread: RefCell<Option<(Instant, Rc<HashSet<String>>)>>,
+    /// Whether they are being asked for.
+    is_asking: Cell<bool>,
     proxies: Arc<[IpNet]>,
 }
 
@@ -118,27 +146,107 @@ impl ThreadRouter {
                 let body = read(payload).await?;
                 (placement_of_body(merge, &body), Body::Read(body))
             }
-            Placement::Any | Placement::Control | Placement::Named(_) | Placement::All(_) => {
+            Placement::Any | Placement::Control | Placement::Named(_) | Placement::Topic(..) | Placement::All(_) => {
                 (placement, Body::Unread(payload))
             }
         };
+        let placement = match placement {
+            Placement::Topic(name, scope) if self.is_spread(&name).await => {
+                let leader = shard_of(&name, self.shards.len());
+                return self.spread(leader, scope, request, body, side).await;
+            }
+            placed => placed,
+        };
         let shard = match placement {
             Placement::Control => CONTROL,
-            Placement::Named(name) => shard_of(&name, self.shards.len()),
+            Placement::Named(name) | Placement::Topic(name, _) => shard_of(&name, self.shards.len()),
             Placement::Any | Placement::ByBody(_) => self.any(),
             Placement::All(merge) => {
-                let body = match body {
-                    Body::Read(body) => body,
-                    Body::Unread(payload) => read(payload).await?,
-                };
+                let body = body.read().await?;
                 return self.merged(merge, request, body, side).await;
             }
         };
-        let outgoing = match body {
-            Body::Read(body) => forward::outgoing_whole(&request, target_of(&request), body),
-            Body::Unread(payload) => forward::outgoing(&request, payload),
+        let outgoing = outgoing(&request, body).ok_or_else(not_forwarded)?;
+        self.forward(shard, &request, outgoing, side).await
+    }
+
+    /// A request about a spread topic.
+    async fn spread(
+        self: Rc<Self>,
+        leader: usize,
+        scope: SpreadScope,
+        request: HttpRequest,
+        body: Body,
+        side: ListenerSide,
+    ) -> Routed<HttpResponse> {
+        let addressed = match scope {
+            SpreadScope::Near => {
+                let outgoing = outgoing(&request, body).ok_or_else(not_forwarded)?;
+                return self.near(leader, &request, outgoing, side).await;
+            }
+            SpreadScope::One | SpreadScope::Parts(_) | SpreadScope::All(_) => addressed(&request, scope),
         };
-        self.forward(shard, &request, outgoing.ok_or_else(not_forwarded)?, side).await
+        let body = body.read().await?;
+        if let Some((shard, target)) = addressed.filter(|(shard, _)| *shard < self.shards.len()) {
+            let outgoing = forward::outgoing_whole(&request, &target, body).ok_or_else(not_forwarded)?;
+            return self.forward(shard, &request, outgoing, side).await;
+        }
+        match scope {
+            SpreadScope::Parts(merge) => self.parts(merge, leader, &request, body, side).await,
+            SpreadScope::All(merge) => self.merged(merge, request, body, side).await,
+            SpreadScope::Near | SpreadScope::One => {
+                let outgoing = outgoing(&request, Body::Read(body)).ok_or_else(not_forwarded)?;
+                self.forward(leader, &request, outgoing, side).await
+            }
+        }
+    }
+
+    /// Publishes to a spread topic: to one of this node's own shards, or to any with an owner.
+    async fn near(
+        &self,
+        leader: usize,
+        request: &HttpRequest,
+        outgoing: OutgoingRequest,
+        side: ListenerSide,
+    ) -> Routed<HttpResponse> {
+        let those = |is_one: fn(&Forwarder) -> bool| {
+            let shards = self.shards.iter().enumerate().filter(|(_, hops)| is_one(hops.forwarder()));
+            fastrand::choice(shards.map(|(shard, _)| shard).collect::<Vec<_>>())
+        };
+        let shard = those(Forwarder::is_owner).or_else(|| those(Forwarder::has_owner)).unwrap_or(leader);
+        let answer = self.forward(shard, request, outgoing, side).await?;
+        if answer.status() == StatusCode::NOT_FOUND && shard != leader {
+            // It was deleted since its name was received. The next request asks for the names.
+            self.spread.borrow_mut().take();
+            return Err(unavailable("the shards of the topic have changed; repeat the request"));
+        }
+        Ok(answer)
+    }
+
+    /// Whether a topic is spread, as an owner near by says.
+    async fn is_spread(self: &Rc<Self>, name: &str) -> bool {
+        let known = self.spread.borrow().clone();
+        let names = match known {
+            None => self.ask_for_spread().await,
+            Some((at, names)) => {
+                if at.elapsed() >= SPREAD_FRESH && !self.is_asking.replace(true) {
+                    let router = Rc::clone(self);
+                    actix_rt::spawn(async move {
+                        router.ask_for_spread().await;
+                        router.is_asking.set(false);
+                    });
+                }
+                Some(names)
+            }
+        };
+        names.is_some_and(|names| names.contains(&name.to_ascii_lowercase()))
+    }
+
+    async fn ask_for_spread(&self) -> Option<Rc<HashSet<String>>> {
+        let names = owner::spread_topics(&self.shards[self.any()]).await.ok()?;
+        let names: Rc<HashSet<String>> = Rc::new(names.into_iter().collect());
+        *self.spread.borrow_mut() = Some((Instant::now(), Rc::clone(&names)));
+        Some(names)
     }
 
     /// A shard whose owner is near: this node, if it owns one.
@@ -220,10 +328,35 @@ impl ThreadRouter {
     }
 }
 
+/// The shard that a request about a spread topic names, and what it is asked there.
+fn addressed(request: &HttpRequest, scope: SpreadScope) -> Option<(usize, String)> {
+    if let Some((shard, query)) = shard_in(request.query_string()) {
+        return Some((shard, target_at(request.path(), &query)));
+    }
+    let (shard, path) = shard_in_path(request.path()).filter(|_| scope == SpreadScope::One)?;
+    Some((shard, target_at(&path, request.query_string())))
+}
+
 /// The body of a request.
 enum Body {
     Unread(web::Payload),
     Read(Bytes),
+}
+
+impl Body {
+    async fn read(self) -> Routed<Bytes> {
+        match self {
+            Self::Read(body) => Ok(body),
+            Self::Unread(payload) => read(payload).await,
+        }
+    }
+}
+
+fn outgoing(request: &HttpRequest, body: Body) -> Option<OutgoingRequest> {
+    match body {
+        Body::Read(body) => forward::outgoing_whole(request, target_of(request), body),
+        Body::Unread(payload) => forward::outgoing(request, payload),
+    }
 }
 
 async fn read(payload: web::Payload) -> Routed<Bytes> {
@@ -236,6 +369,10 @@ async fn read(payload: web::Payload) -> Routed<Bytes> {
 
 fn target_of(request: &HttpRequest) -> &str {
     request.uri().path_and_query().map_or("/", |target| target.as_str())
+}
+
+fn target_at(path: &str, query: &str) -> String {
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
 }
 
 fn not_forwarded() -> HttpResponse {

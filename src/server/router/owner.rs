@@ -17,7 +17,7 @@ use tokio::{
 use super::parts;
 use crate::{
     admin::{
-        Control,
+        Control, Copies,
         auth::{ForwardedIdentity, bearer_in},
     },
     publish::http::Publisher,
@@ -31,7 +31,9 @@ use crate::{
 
 const IDENTITY: &str = "/node/identity";
 const NAMESPACES: &str = "/node/namespaces";
+const SPREAD: &str = "/node/spread";
 pub(super) const TOPICS: &str = "/node/topics";
+pub(super) const COPIES: &str = "/node/copies";
 pub(in crate::server) const STORE: &str = "/node/store";
 
 /// The pieces of a store that wait for a slow node.
@@ -39,6 +41,9 @@ const PIECES_WAITING: usize = 4;
 
 /// The pause before the next one is tried again.
 const SLOW_PAUSE: Duration = Duration::from_millis(1);
+
+/// The maximum size of the records of all spread topics that a shard leads.
+const COPIES_BYTES: usize = 64 * 1024 * 1024;
 
 /// The maximum size of the events of a delivery to a topic.
 const TOPICS_BYTES: usize = 2 * 1024 * 1024;
@@ -56,6 +61,9 @@ pub(in crate::server) fn configure(cfg: &mut web::ServiceConfig) {
     cfg.service(of_nodes(NAMESPACES).route(web::get().to(answer_namespaces)));
     cfg.service(of_nodes(STORE).route(web::get().to(send_store)));
     let topics = of_nodes(TOPICS).app_data(web::PayloadConfig::new(TOPICS_BYTES));
+    cfg.service(of_nodes(SPREAD).route(web::get().to(answer_spread)));
+    let copies = of_nodes(COPIES).app_data(web::JsonConfig::default().limit(COPIES_BYTES));
+    cfg.service(copies.route(web::put().to(store_copies)));
     cfg.service(topics.route(web::get().to(has_topic)).route(web::post().to(publish)));
 }
 
@@ -123,6 +131,19 @@ impl io::Write for PieceSender {
     }
 }
 
+async fn answer_spread(control: web::Data<Control>) -> HttpResponse {
+    let records = control.registry().topics().into_iter().map(|topic| topic.record());
+    let names: Vec<String> = records.filter(|record| record.is_spread()).map(|record| record.name.key()).collect();
+    HttpResponse::Ok().json(names)
+}
+
+async fn store_copies(copies: web::Json<Copies>, control: web::Data<Control>) -> HttpResponse {
+    match control.store_copies(copies.into_inner()).await {
+        Ok(()) => HttpResponse::Ok().finish(),
+        Err(error) => HttpResponse::ServiceUnavailable().body(error.to_string()),
+    }
+}
+
 #[derive(Deserialize)]
 struct NamedTopic {
     topic: String,
@@ -168,6 +189,14 @@ pub(super) async fn namespaces(shard: &Hops) -> Result<Vec<String>, &'static str
     match ask(shard, request("GET", NAMESPACES)?).await? {
         (StatusCode::OK, body) => serde_json::from_slice(&body).map_err(|_| UNREADABLE),
         _ => Err("the owner of a shard, which may have the namespace, does not answer"),
+    }
+}
+
+/// The names of all spread topics in lower case, as the owner of a shard knows them.
+pub(super) async fn spread_topics(shard: &Hops) -> Result<Vec<String>, &'static str> {
+    match ask(shard, request("GET", SPREAD)?).await? {
+        (StatusCode::OK, body) => serde_json::from_slice(&body).map_err(|_| UNREADABLE),
+        _ => Err("the owner of a shard, which knows the spread topics, does not answer"),
     }
 }
 

@@ -15,11 +15,11 @@ use hyper::{
 };
 use tokio::time::timeout;
 
-use super::{CONTROL, Routed, ThreadRouter, merged_response, not_forwarded};
+use super::{CONTROL, Routed, ThreadRouter, merged_response, not_forwarded, target_at, target_of};
 use crate::{
     admin::{
         Merge,
-        merge::{ShardAnswer, exposition},
+        merge::{PartRequest, PartsMerge, ShardAnswer, SpreadShards, exposition},
     },
     server::{
         forward::{self, OwnerResponse, unavailable},
@@ -86,18 +86,17 @@ pub(super) async fn collect(answered: OwnerResponse) -> Result<(HeaderMap, Bytes
 }
 
 impl ThreadRouter {
-    /// Sends the request to a shard, with this query and a whole body.
+    /// Sends the request to a shard, with this target and a whole body.
     pub(super) async fn send_part(
         &self,
         shard: usize,
-        (request, query): (&HttpRequest, &str),
+        (request, target): (&HttpRequest, &str),
         body: Bytes,
         side: ListenerSide,
         wait: Duration,
     ) -> Result<OwnerResponse, &'static str> {
         const NOT_FORWARDED: &str = "the request cannot be forwarded";
-        let target = if query.is_empty() { request.path().to_owned() } else { format!("{}?{query}", request.path()) };
-        let mut outgoing = forward::outgoing_whole(request, &target, body).ok_or(NOT_FORWARDED)?;
+        let mut outgoing = forward::outgoing_whole(request, target, body).ok_or(NOT_FORWARDED)?;
         mark(outgoing.headers_mut());
         // The body is read here.
         outgoing.headers_mut().remove(hyper::header::ACCEPT_ENCODING);
@@ -138,12 +137,13 @@ impl ThreadRouter {
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
         let query = request.query_string();
-        let asked = (0..self.shards.len()).filter_map(|shard| Some((shard, merge.query_of_shard(query, shard)?)));
+        let asked = (0..self.shards.len())
+            .filter_map(|shard| Some((shard, target_at(request.path(), &merge.query_of_shard(query, shard)?))));
         let asked: Vec<(usize, String)> = asked.collect();
         let needs_all = merge.needs_all();
         let asks = asked
             .iter()
-            .map(|(shard, query)| self.ask(*shard, (request, query.as_str()), body.clone(), side, needs_all));
+            .map(|(shard, target)| self.ask(*shard, (request, target.as_str()), body.clone(), side, needs_all));
         let (mut answers, mut missing) = (Vec::new(), Vec::new());
         for ((shard, _), answered) in asked.iter().zip(join_all(asks).await) {
             match answered {
@@ -167,13 +167,73 @@ impl ThreadRouter {
         }
     }
 
+    /// What each shard of a spread topic has of an answer, or does. One that has nothing to do refuses it.
+    pub(super) async fn parts(
+        &self,
+        merge: PartsMerge,
+        leader: usize,
+        request: &HttpRequest,
+        body: Bytes,
+        side: ListenerSide,
+    ) -> Routed<HttpResponse> {
+        let (shards, needs_all) = (SpreadShards { leader, count: self.shards.len() }, merge.needs_all());
+        let (path, query) = (request.path().to_owned(), request.query_string().to_owned());
+        let asked = PartRequest { path, query, body };
+        let requests = (0..shards.count).filter_map(|shard| Some((shard, merge.request_of(shard, shards, &asked)?)));
+        let requests: Vec<(usize, String, Bytes)> =
+            requests.map(|(shard, part)| (shard, target_at(&part.path, &part.query), part.body)).collect();
+        let asks = requests
+            .iter()
+            .map(|(shard, target, body)| self.ask(*shard, (request, target.as_str()), body.clone(), side, needs_all));
+        let (mut parts, mut refused, mut missing) = (Vec::new(), None::<Part>, Vec::new());
+        for ((shard, ..), answered) in requests.iter().zip(join_all(asks).await) {
+            match answered {
+                Ok(part) if part.status.is_success() => parts.push(part),
+                Ok(part) => {
+                    let is_better = |known: &Part| known.status == StatusCode::NOT_FOUND;
+                    if refused.as_ref().is_none_or(is_better) {
+                        refused = Some(part);
+                    }
+                }
+                Err(why) => missing.push((*shard, why)),
+            }
+        }
+        if let Some((shard, why)) = missing.first().filter(|_| needs_all) {
+            return Err(no_answer(*shard, why));
+        }
+        let Some(first) = parts.first() else {
+            let missing = missing.first().map(|(shard, why)| no_answer(*shard, why));
+            return Err(refused.map(Part::response).or(missing).unwrap_or_else(not_forwarded));
+        };
+        let (status, content_type) = (first.status, first.headers.get(CONTENT_TYPE).and_then(|of| of.to_str().ok()));
+        if let Some(text) = content_type.filter(|of| !of.starts_with("application/json")) {
+            let texts: Vec<(usize, &str)> =
+                parts.iter().map(|part| (part.shard, std::str::from_utf8(&part.body).unwrap_or_default())).collect();
+            return Ok(merged_response(text, exposition(&texts)));
+        }
+        let answers: Vec<ShardAnswer> =
+            parts.iter().map(|part| ShardAnswer { shard: part.shard, body: part.body.clone() }).collect();
+        let missing: Vec<usize> = missing.into_iter().map(|(shard, _)| shard).collect();
+        match merge.merge(shards, &asked, &answers, &missing) {
+            Ok(merged) => {
+                let mut response = merged_response("application/json", merged.to_string());
+                *response.status_mut() = status;
+                Ok(response)
+            }
+            Err(error) => {
+                tracing::warn!(%error, path = asked.path, "the answers of the shards cannot be merged");
+                Err(unavailable("the owners have other versions, whose answers cannot be merged"))
+            }
+        }
+    }
+
     /// The answer of the shard that has what the request is about.
     pub(super) async fn found(&self, request: &HttpRequest, body: &Bytes, side: ListenerSide) -> Routed<HttpResponse> {
         // A fault that may hit any shard hits a random one.
         let first = if *request.method() == Method::GET { 0 } else { fastrand::usize(..self.shards.len()) };
         let (mut refused, mut missing) = (None::<Part>, None);
         for shard in (0..self.shards.len()).map(|next| (first + next) % self.shards.len()) {
-            match self.ask(shard, (request, request.query_string()), body.clone(), side, true).await {
+            match self.ask(shard, (request, target_of(request)), body.clone(), side, true).await {
                 Ok(part) if part.status.is_success() => return Ok(part.response()),
                 Ok(part) => {
                     let is_better = part.status != StatusCode::NOT_FOUND || refused.is_none();
@@ -194,8 +254,8 @@ impl ThreadRouter {
 
     /// What every shard does.
     pub(super) async fn each(&self, request: &HttpRequest, body: &Bytes, side: ListenerSide) -> Routed<HttpResponse> {
-        let query = request.query_string();
-        let asks = (0..self.shards.len()).map(|shard| self.ask(shard, (request, query), body.clone(), side, true));
+        let target = target_of(request);
+        let asks = (0..self.shards.len()).map(|shard| self.ask(shard, (request, target), body.clone(), side, true));
         let (mut first, mut missing) = (None::<Part>, None);
         for (shard, answered) in join_all(asks).await.into_iter().enumerate() {
             match answered {
@@ -214,8 +274,8 @@ impl ThreadRouter {
     /// The metrics of the shards that this node owns.
     pub(super) async fn metrics(&self, request: &HttpRequest, side: ListenerSide) -> Routed<HttpResponse> {
         let own = (0..self.shards.len()).filter(|shard| self.shards[*shard].forwarder().is_owner());
-        let query = request.query_string();
-        let asks = own.map(|shard| self.ask(shard, (request, query), Bytes::new(), side, false));
+        let target = target_of(request);
+        let asks = own.map(|shard| self.ask(shard, (request, target), Bytes::new(), side, false));
         let (mut parts, mut missing) = (Vec::new(), None);
         for answered in join_all(asks).await {
             match answered {

@@ -15,7 +15,7 @@ use tokio::{
     time::sleep,
 };
 
-use super::{Routed, ThreadRouter, parts::no_answer};
+use super::{Routed, ThreadRouter, parts::no_answer, target_of};
 use crate::{
     admin::merge::sum,
     server::{
@@ -63,7 +63,7 @@ impl ThreadRouter {
         body: Bytes,
         side: ListenerSide,
     ) -> Result<OwnerResponse, &'static str> {
-        self.send_part(shard, (request, request.query_string()), body, side, OWNER_WAIT).await
+        self.send_part(shard, (request, target_of(request)), body, side, OWNER_WAIT).await
     }
 
     fn lines_of(&self, shard: usize, answered: OwnerResponse) -> LineReader {

@@ -9,7 +9,7 @@ use actix_web::{
 use ipnet::IpNet;
 
 use crate::{
-    admin::{Placement, placement},
+    admin::{Placement, SpreadScope, placement},
     publish::{
         auth::host,
         http::{PATHS, pattern},
@@ -30,6 +30,8 @@ pub(super) enum Target {
 /// The form of a path of publishers or consumers.
 #[derive(Clone, Copy)]
 enum Addressed {
+    /// The path has the name of a topic in this parameter.
+    Topic(&'static str),
     /// The path has the name in this parameter.
     Named(&'static str),
     /// The host has the name of a topic or domain.
@@ -56,7 +58,7 @@ fn addressed(path: &str, otherwise: Addressed) -> Addressed {
     let has = |parameter: &str| path.contains(&format!("{{{parameter}}}"));
     match otherwise {
         _ if has("namespace") => Addressed::Named("namespace"),
-        Addressed::Host if has("topic") => Addressed::Named("topic"),
+        Addressed::Host if has("topic") => Addressed::Topic("topic"),
         Addressed::Host if has("domain") => Addressed::Named("domain"),
         otherwise => otherwise,
     }
@@ -69,12 +71,17 @@ pub(super) fn target(request: &HttpRequest, side: ListenerSide, proxies: &[IpNet
         let found = PATTERNS.iter().find(|(pattern, _)| pattern.capture_match_info(&mut path));
         if let Some((_, addressed)) = found {
             return match addressed {
+                Addressed::Topic(parameter) => {
+                    let name = path.get(parameter).unwrap_or_default().to_owned();
+                    Target::Placed(Placement::Topic(name, SpreadScope::Near))
+                }
                 Addressed::Named(parameter) => {
                     Target::Placed(Placement::Named(path.get(parameter).unwrap_or_default().to_owned()))
                 }
                 Addressed::Host => {
                     let label = host::label_of(request, proxies);
-                    Target::Placed(label.map_or(Placement::Any, Placement::Named))
+                    let named = |name| Placement::Topic(name, SpreadScope::Near);
+                    Target::Placed(label.map_or(Placement::Any, named))
                 }
                 Addressed::Namespace => Target::NamespaceOf(host::label_of(request, proxies)),
             };

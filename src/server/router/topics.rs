@@ -1,5 +1,8 @@
-//! The topics of namespaces of other shards, as destinations: what an event subscription delivers to one is published by its
-//! owner. An attempt fails if there is none, and is repeated as any other.
+//! What the core of a shard asks of those of other shards.
+//!
+//! - The topics of namespaces, as destinations: what an event subscription delivers to one is published by its owner. An attempt
+//!   fails if there is none, and is repeated as any other.
+//! - The copies of spread topics, which every shard has.
 
 use std::{
     collections::HashMap,
@@ -12,17 +15,21 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use hyper::{
     Request, Response, StatusCode,
     body::{Body, Frame, Incoming, SizeHint},
     client::conn::http1::SendRequest,
-    header::{CONTENT_LENGTH, HOST},
+    header::{CONTENT_LENGTH, CONTENT_TYPE, HOST},
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use url::form_urlencoded;
 
-use super::{ShardRouter, owner::TOPICS};
-use crate::{cluster::shard_of, deliver::resource::PublishFailure};
+use super::{
+    ShardRouter,
+    owner::{COPIES, TOPICS},
+};
+use crate::{admin::OtherCores, cluster::shard_of, deliver::resource::PublishFailure};
 
 /// The longest time for the connection to an owner. The attempt has a limit of its own.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -33,11 +40,17 @@ const IDLE_MAX: usize = 8;
 /// The maximum size of the reason why events were refused.
 const REASON_BYTES: usize = 64 * 1024;
 
+/// The longest time until a shard has stored the copies of spread topics, with the wait for its owner.
+const COPIES_MAX: Duration = Duration::from_secs(10);
+
+/// The pause before copies are sent again.
+const AGAIN: Duration = Duration::from_millis(100);
+
 /// The topics of the shards of a cluster but one. Clones share the connections.
 #[derive(Clone)]
 pub(in crate::server) struct OtherShards {
     router: ShardRouter,
-    own: usize,
+    pub(in crate::server) own: usize,
     idle: Arc<Mutex<HashMap<String, Vec<SendRequest<WholeBody>>>>>,
 }
 
@@ -45,6 +58,11 @@ impl OtherShards {
     /// Those of all shards but `own`.
     pub(in crate::server) fn new(router: ShardRouter, own: usize) -> Self {
         Self { router, own, idle: Arc::default() }
+    }
+
+    /// The number of shards.
+    pub(in crate::server) fn shards(&self) -> usize {
+        self.router.shards.len()
     }
 
     /// The other shard that has the topic `…/namespaces/NAMESPACE/topics/TOPIC`.
@@ -61,7 +79,7 @@ impl OtherShards {
         events: &[Bytes],
     ) -> Result<(), PublishFailure> {
         let body = [b"[", &*events.join(&b","[..]), b"]"].concat();
-        match self.ask(shard, "POST", resource_id, body.into()).await {
+        match self.ask(shard, "POST", &target(resource_id), body.into()).await {
             Ok((StatusCode::OK, _)) => Ok(()),
             Ok((status, reason)) => {
                 let reason = String::from_utf8_lossy(&reason).into_owned();
@@ -73,15 +91,36 @@ impl OtherShards {
 
     /// Whether another shard has the topic.
     pub(in crate::server) async fn has(&self, shard: usize, resource_id: &str) -> bool {
-        self.ask(shard, "GET", resource_id, Bytes::new()).await.is_ok_and(|(status, _)| status == StatusCode::OK)
+        let answer = self.ask(shard, "GET", &target(resource_id), Bytes::new()).await;
+        answer.is_ok_and(|(status, _)| status == StatusCode::OK)
     }
 
-    async fn ask(&self, shard: usize, method: &str, id: &str, body: Bytes) -> io::Result<(StatusCode, Bytes)> {
+    /// Sends copies to the owner of a shard that has one, while this node owns its own.
+    async fn send_copies(&self, shard: usize, copies: Bytes) -> Result<(), String> {
+        let until = Instant::now() + COPIES_MAX;
+        loop {
+            if !self.router.shards[self.own].is_owner() {
+                return Err("another node leads the topic now".to_owned());
+            }
+            let sent = timeout_at(until, self.ask(shard, "PUT", COPIES, copies.clone())).await;
+            let why = match sent {
+                Ok(Ok((StatusCode::OK, _))) => return Ok(()),
+                Ok(Ok((_, reason))) => String::from_utf8_lossy(&reason).into_owned(),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "its owner does not answer in time".to_owned(),
+            };
+            if Instant::now() + AGAIN >= until {
+                return Err(why);
+            }
+            sleep(AGAIN).await;
+        }
+    }
+
+    async fn ask(&self, shard: usize, method: &str, target: &str, body: Bytes) -> io::Result<(StatusCode, Bytes)> {
         let forwarder = &self.router.shards[shard];
         let address = forwarder.owner().ok_or_else(|| io::Error::other("it has no owner"))?;
-        let topic: String = form_urlencoded::byte_serialize(id.as_bytes()).collect();
         let request = || {
-            let request = Request::builder().method(method).uri(format!("{TOPICS}?topic={topic}"));
+            let request = Request::builder().method(method).uri(target).header(CONTENT_TYPE, "application/json");
             let request = request.header(HOST, "localhost").header(CONTENT_LENGTH, body.len());
             request.body(WholeBody(Some(body.clone()))).map_err(io::Error::other)
         };
@@ -112,6 +151,17 @@ impl OtherShards {
         }
         Ok((status, reason))
     }
+}
+
+impl OtherCores for OtherShards {
+    fn store_copies(&self, shard: usize, copies: Bytes) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(self.send_copies(shard, copies))
+    }
+}
+
+fn target(resource_id: &str) -> String {
+    let topic: String = form_urlencoded::byte_serialize(resource_id.as_bytes()).collect();
+    format!("{TOPICS}?topic={topic}")
 }
 
 async fn read(response: Response<Incoming>) -> io::Result<Bytes> {

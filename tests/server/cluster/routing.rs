@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gridhook::cluster::shard_of;
 use serde_json::{Value, json};
 
 use super::{
@@ -123,7 +124,10 @@ fn every_node_answers_for_every_shard() {
     // A node shows the metrics of what it owns: together they have each topic once.
     let texts: Vec<String> = nodes.iter().map(|node| node.command("GET", "/metrics", &Value::Null).text()).collect();
     for (name, _) in &topics {
-        let series = format!("gridhook_subscription_delivered_events_total{{topic=\"{name}\"");
+        let series = format!(
+            "gridhook_subscription_delivered_events_total{{shard=\"{}\",topic=\"{name}\"",
+            shard_of(name, usize::from(SHARDS))
+        );
         let found: usize = texts.iter().map(|text| text.matches(&series).count()).sum();
         assert_eq!(found, 1, "{series}");
     }

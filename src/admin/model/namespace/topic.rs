@@ -103,6 +103,8 @@ impl NamespaceTopicSpec {
             tags: Default::default(),
             domain: None,
             namespace: Some(NamespaceMembership { name: namespace.name.clone(), retention_days: self.retention_days }),
+            partition_count: 1,
+            is_copy: false,
             metric_resource_id: String::new(),
             azure_properties: StoredTopicProperties::default(),
             system_data: None,

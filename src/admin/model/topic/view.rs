@@ -38,6 +38,7 @@ impl TopicView {
                 input_schema: schema_name(record.input_schema).to_owned(),
                 metric_resource_id: record.metric_resource_id.clone(),
                 ingress: IngressBody::of(&record.ingress),
+                partition_count: record.declared_partition_count(),
                 data_residency_boundary: azure_properties
                     .data_residency_boundary
                     .unwrap_or(DataResidency::WithinGeopair),

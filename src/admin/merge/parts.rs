@@ -1,0 +1,465 @@
+//! A request about a spread topic, of which each shard has a part: what each shard is asked, and the answers as one.
+//!
+//! - Figures are added. Instants and durations are those of the part that is furthest behind.
+//! - Each item of a list has the shard it is from. Sequence numbers are of a shard.
+//! - Ids that a later request names have their shard: `2:ID`, several with commas between them.
+//! - The position of a page has a place for each shard.
+//! - Dead letters in files belong to the event subscription and not to a shard, so that only the leader looks at files. The
+//!   others look at those that wait for one.
+
+use std::cmp::Ordering;
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+use url::form_urlencoded;
+
+use super::{ShardAnswer, pages::instant};
+
+/// How the answers of the shards of a spread topic become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartsMerge {
+    /// Figures, also without the shards that do not answer.
+    Figures,
+    /// What each shard does, and its figures.
+    Commands,
+    /// Histories of events, and lines of the ledger, by page.
+    Pages,
+    /// Dead letters.
+    DeadLetters,
+    /// Replays.
+    Replays,
+    /// Retries.
+    Retries,
+}
+
+/// A request, as a client or as a shard gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartRequest {
+    /// The path.
+    pub path: String,
+    /// The query, without `?`.
+    pub query: String,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// The shards of a spread topic.
+#[derive(Clone, Copy, Debug)]
+pub struct SpreadShards {
+    /// The shard that leads it.
+    pub leader: usize,
+    /// Their number.
+    pub count: usize,
+}
+
+/// The place of each shard in a list; [`None`] at the end. Without a position, at the beginning.
+struct Places(Option<Vec<Option<String>>>);
+
+impl Places {
+    fn read(position: Option<&str>) -> Option<Self> {
+        let Some(position) = position else { return Some(Self(None)) };
+        serde_json::from_slice(&URL_SAFE_NO_PAD.decode(position).ok()?).ok().map(|places| Self(Some(places)))
+    }
+
+    /// The place of a shard that is not at its end: [`None`] within at the beginning.
+    fn of(&self, shard: usize) -> Option<Option<String>> {
+        match &self.0 {
+            None => Some(None),
+            Some(places) => places.get(shard).cloned().flatten().map(Some),
+        }
+    }
+
+    fn text(places: &[Option<String>]) -> Option<String> {
+        let has_any = places.iter().any(Option::is_some);
+        has_any.then(|| URL_SAFE_NO_PAD.encode(Value::from(places.to_vec()).to_string()))
+    }
+}
+
+/// The id of what a shard has of a spread topic, such as a job.
+pub(in crate::admin) fn id_of_shard(shard: usize, id: &str) -> String {
+    format!("{shard}:{id}")
+}
+
+/// The shard that the parameter `shard` of a query names, and the query without it.
+pub fn shard_in(query: &str) -> Option<(usize, String)> {
+    let shard = parameter(query, "shard")?.parse().ok()?;
+    Some((shard, with_parameter(query, "shard", None)))
+}
+
+/// The shard that an id in a path names, and the path with the id that this shard has.
+pub fn shard_in_path(path: &str) -> Option<(usize, String)> {
+    let (before, id, after) = id_in(path, "/deadLetters/")?;
+    let (shard, id) = decoded(id).split_once(':').map(|(shard, id)| (shard.to_owned(), id.to_owned()))?;
+    Some((shard.parse().ok()?, format!("{before}{id}{after}")))
+}
+
+/// An id behind a keyword in a path, with what is before and after it.
+fn id_in<'a>(path: &'a str, keyword: &str) -> Option<(&'a str, &'a str, &'a str)> {
+    let lower = path.to_ascii_lowercase();
+    let start = lower.rfind(&keyword.to_ascii_lowercase())? + keyword.len();
+    let end = path[start..].find('/').map_or(path.len(), |end| start + end);
+    (start < end).then(|| (&path[..start], &path[start..end], &path[end..]))
+}
+
+/// Clients may escape colons and commas.
+fn decoded(id: &str) -> String {
+    percent_encoding::percent_decode_str(id).decode_utf8_lossy().into_owned()
+}
+
+fn parameter(query: &str, name: &str) -> Option<String> {
+    form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
+}
+
+fn with_parameter(query: &str, name: &str, value: Option<&str>) -> String {
+    let mut changed = form_urlencoded::Serializer::new(String::new());
+    changed.extend_pairs(form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key != name));
+    if let Some(value) = value {
+        changed.append_pair(name, value);
+    }
+    changed.finish()
+}
+
+impl PartsMerge {
+    /// Whether an answer needs all shards.
+    pub fn needs_all(self) -> bool {
+        match self {
+            Self::Figures => false,
+            Self::Commands | Self::Pages | Self::DeadLetters | Self::Replays | Self::Retries => true,
+        }
+    }
+
+    /// What a shard is asked; [`None`] if it is not.
+    pub fn request_of(self, shard: usize, shards: SpreadShards, asked: &PartRequest) -> Option<PartRequest> {
+        let mut of_shard = asked.clone();
+        match self {
+            Self::Figures | Self::Commands => {}
+            Self::Pages => of_shard.query = query_at(&asked.query, "continue", shard)?,
+            Self::DeadLetters => {
+                of_shard.query = query_at(&asked.query, "$skipToken", shard)?;
+                if !asked.body.is_empty() {
+                    of_shard.body = dead_letters_of(shard, shards, &asked.body)?;
+                } else if shard != shards.leader {
+                    match parameter(&asked.query, "stage").as_deref() {
+                        Some("written") => return None,
+                        Some(_) => {}
+                        None => of_shard.query = with_parameter(&of_shard.query, "stage", Some("waiting")),
+                    }
+                }
+            }
+            Self::Replays => {
+                if let Some((before, ids, after)) = id_in(&asked.path, "/replays/") {
+                    let ids = decoded(ids);
+                    let id =
+                        ids.split(',').filter_map(|id| id.split_once(':')).find(|(of, _)| *of == shard.to_string());
+                    match id {
+                        Some((_, id)) => of_shard.path = format!("{before}{id}{after}"),
+                        // The leader says that there is none.
+                        None if shard == shards.leader && !ids.contains(':') => {}
+                        None => return None,
+                    }
+                }
+                of_shard.body = changed(&asked.body, |body| divide(body, "eventsPerSecond", shards.count));
+            }
+            Self::Retries => {
+                let Some(Value::Object(mut body)) = read(&asked.body) else {
+                    return (shard == shards.leader).then_some(of_shard);
+                };
+                if body.contains_key("sequences") {
+                    return (shard == shards.leader).then_some(of_shard);
+                }
+                body_at(&mut body, shard)?;
+                of_shard.body = Value::from(body).to_string().into();
+            }
+        }
+        Some(of_shard)
+    }
+
+    /// The answer, from those of the shards that were asked and have it.
+    ///
+    /// # Errors
+    /// If an answer is not what such a request has.
+    pub fn merge(
+        self,
+        shards: SpreadShards,
+        asked: &PartRequest,
+        answers: &[ShardAnswer],
+        missing: &[usize],
+    ) -> serde_json::Result<Value> {
+        let (mut all, mut places) = (Value::Null, vec![None; shards.count]);
+        for answer in answers {
+            let mut part: Value = answer.read()?;
+            if let Value::Object(part) = &mut part {
+                places[answer.shard] = position_in(part);
+                mark(part, self, shards, answer.shard);
+            }
+            join("", &mut all, part);
+        }
+        if let Value::Object(all) = &mut all {
+            if let Some(position) = Places::text(&places) {
+                set_position(all, asked, &position);
+            }
+            if let Some(Value::Array(lines)) = all.get_mut("lines") {
+                sort_by_time(lines);
+            }
+            if !missing.is_empty() {
+                all.insert("missingShards".to_owned(), missing.into());
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Lines of several shards in the order that each of them has.
+fn sort_by_time(lines: &mut [Value]) {
+    let at = |line: &Value| line.get("at").and_then(Value::as_str).and_then(instant);
+    let shard = |line: &Value| line.get("shard").cloned();
+    let of_one = lines.windows(2).filter(|two| shard(&two[0]) == shard(&two[1]));
+    let order = of_one.map(|two| at(&two[0]).cmp(&at(&two[1]))).find(|order| order.is_ne());
+    match order {
+        Some(Ordering::Greater) => lines.sort_by_key(|line| std::cmp::Reverse(at(line))),
+        Some(Ordering::Less | Ordering::Equal) | None => lines.sort_by_key(at),
+    }
+}
+
+fn query_at(query: &str, name: &str, shard: usize) -> Option<String> {
+    let given = parameter(query, name);
+    match Places::read(given.as_deref()) {
+        Some(places) => Some(with_parameter(query, name, places.of(shard)?.as_deref())),
+        // The shard refuses what is no position.
+        None => Some(query.to_owned()),
+    }
+}
+
+fn body_at(body: &mut Map<String, Value>, shard: usize) -> Option<()> {
+    let given = body.get("after").and_then(Value::as_str).map(str::to_owned);
+    if let Some(places) = Places::read(given.as_deref()) {
+        match places.of(shard)? {
+            Some(place) => body.insert("after".to_owned(), place.into()),
+            None => body.remove("after"),
+        };
+    }
+    Some(())
+}
+
+fn read(body: &Bytes) -> Option<Value> {
+    serde_json::from_slice(body).ok()
+}
+
+fn changed(body: &Bytes, change: impl FnOnce(&mut Map<String, Value>)) -> Bytes {
+    match read(body) {
+        Some(Value::Object(mut object)) => {
+            change(&mut object);
+            Value::from(object).to_string().into()
+        }
+        Some(_) | None => body.clone(),
+    }
+}
+
+fn divide(body: &mut Map<String, Value>, key: &str, count: usize) {
+    if let Some(rate) = body.get(key).and_then(Value::as_f64) {
+        body.insert(key.to_owned(), json!(rate / count as f64));
+    }
+}
+
+/// The body of a redrive or a purge for a shard.
+fn dead_letters_of(shard: usize, shards: SpreadShards, body: &Bytes) -> Option<Bytes> {
+    let is_leader = shard == shards.leader;
+    let Some(Value::Object(mut body)) = read(body) else { return is_leader.then(|| body.clone()) };
+    body_at(&mut body, shard)?;
+    divide(&mut body, "rate", shards.count);
+    if let Some(Value::Array(keys)) = body.get_mut("keys") {
+        keys.retain_mut(|key| {
+            let prefixed = key.as_str().and_then(|key| key.split_once(':'));
+            let of = prefixed.and_then(|(of, rest)| Some((of.parse::<usize>().ok()?, rest.to_owned())));
+            match of {
+                Some((of, rest)) if of == shard => {
+                    *key = rest.into();
+                    true
+                }
+                Some(_) => false,
+                None => is_leader,
+            }
+        });
+        if keys.is_empty() {
+            return None;
+        }
+    } else if !is_leader {
+        let filter = body.entry("filter").or_insert_with(|| json!({}));
+        match filter.get("stage").and_then(Value::as_str) {
+            Some("written") => return None,
+            Some(_) => {}
+            None => {
+                if filter.is_null() {
+                    *filter = json!({});
+                }
+                if let Value::Object(filter) = filter {
+                    filter.insert("stage".to_owned(), "waiting".into());
+                }
+            }
+        }
+    }
+    Some(Value::from(body).to_string().into())
+}
+
+/// Where a shard continues.
+fn position_in(part: &Map<String, Value>) -> Option<String> {
+    let text = |key: &str| part.get(key).and_then(Value::as_str);
+    let in_link = || parameter(text("nextLink")?.split_once('?')?.1, "$skipToken");
+    text("continue").or_else(|| text("next")).map(str::to_owned).or_else(in_link)
+}
+
+fn set_position(all: &mut Map<String, Value>, asked: &PartRequest, position: &str) {
+    if let Some((path, _)) = all.get("nextLink").and_then(Value::as_str).and_then(|link| link.split_once('?')) {
+        let link = format!("{path}?{}", with_parameter(&asked.query, "$skipToken", Some(position)));
+        all.insert("nextLink".to_owned(), link.into());
+    } else {
+        let key = if all.contains_key("continue") { "continue" } else { "next" };
+        all.insert(key.to_owned(), position.into());
+    }
+}
+
+/// Adds the shard to each item of the lists, and to its id.
+fn mark(part: &mut Map<String, Value>, merge: PartsMerge, shards: SpreadShards, shard: usize) {
+    let id = match merge {
+        PartsMerge::Replays => Some("id"),
+        PartsMerge::DeadLetters if shard != shards.leader => Some("key"),
+        PartsMerge::DeadLetters
+        | PartsMerge::Figures
+        | PartsMerge::Commands
+        | PartsMerge::Pages
+        | PartsMerge::Retries => None,
+    };
+    let prefix = |object: &mut Map<String, Value>| {
+        if let Some(Value::String(id)) = id.and_then(|id| object.get_mut(id)) {
+            *id = id_of_shard(shard, id);
+        }
+    };
+    prefix(part);
+    for list in ["value", "events", "lines", "jobs"] {
+        let items = part.get_mut(list).and_then(Value::as_array_mut);
+        for item in items.into_iter().flatten().filter_map(Value::as_object_mut) {
+            if !item.contains_key("timeseries") {
+                item.insert("shard".to_owned(), shard.into());
+                prefix(item);
+            }
+        }
+    }
+}
+
+/// Figures that all parts have in common.
+const SAME: [&str; 9] = [
+    "subscriptions",
+    "maxRequestsPerSecond",
+    "responseTimeoutInSeconds",
+    "eventsPerRequest",
+    "job",
+    "fromSequence",
+    "toSequence",
+    "timeToLiveSeconds",
+    "le",
+];
+
+/// Figures of which the largest counts.
+const LARGEST: [&str; 9] = [
+    "oldestUnreadAgeSeconds",
+    "backlogAgeSeconds",
+    "incarnation",
+    "etaSeconds",
+    "last",
+    "p50",
+    "p99",
+    "longest",
+    "consecutiveSuspensions",
+];
+
+/// Instants of which the first counts …
+const FIRST: [&str; 5] = ["oldestUnread", "nextDue", "logFrom", "started", "oldest"];
+
+/// … or the last.
+const LAST: [&str; 4] = ["now", "changed", "lastEnd", "waitsUntil"];
+
+fn join(key: &str, all: &mut Value, more: Value) {
+    match (all, more) {
+        (_, Value::Null) => {}
+        (all @ Value::Null, more) => *all = more,
+        (all @ Value::Object(_), more @ Value::Object(_)) if key == "health" => {
+            let of = |health: &Value| severity(health.get("state").and_then(Value::as_str).unwrap_or_default());
+            if of(&more) > of(all) {
+                *all = more;
+            }
+        }
+        (Value::Object(all), Value::Object(more)) => {
+            let is_average = all.get("aggregation").is_some_and(|aggregation| aggregation == "Average");
+            for (key, value) in more {
+                let known = all.entry(key.clone()).or_insert(Value::Null);
+                if is_average && key == "timeseries" { keep_larger(known, value) } else { join(&key, known, value) }
+            }
+        }
+        (Value::Array(all), Value::Array(more)) => {
+            for item in more {
+                let is_same = |known: &&mut Value| {
+                    // Series, metrics and buckets of a histogram.
+                    ["dimensions", "timeseries", "le"].into_iter().any(|key| item.get(key).is_some())
+                        && ["dimensions", "name", "le"].into_iter().all(|key| known.get(key) == item.get(key))
+                };
+                match all.iter_mut().find(is_same) {
+                    Some(known) => join("", known, item),
+                    None => all.push(item),
+                }
+            }
+        }
+        (all @ Value::Number(_), Value::Number(more)) => {
+            if let Some(joined) = joined(key, all, &more.into()) {
+                *all = joined;
+            }
+        }
+        (Value::Bool(all), Value::Bool(more)) => *all |= more,
+        (all @ Value::String(_), Value::String(more)) => join_text(key, all, more),
+        (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_), _) => {}
+    }
+}
+
+fn join_text(key: &str, all: &mut Value, more: String) {
+    let known = all.as_str().unwrap_or_default();
+    let replaces = match key {
+        "state" => more == "running",
+        "health" => severity(&more) > severity(known),
+        _ if FIRST.contains(&key) => instant(&more) < instant(known),
+        _ if LAST.contains(&key) => instant(&more) > instant(known),
+        _ => false,
+    };
+    if key == "id" && known.contains(':') {
+        *all = format!("{known},{more}").into();
+    } else if replaces {
+        *all = more.into();
+    }
+}
+
+fn joined(key: &str, all: &Value, more: &Value) -> Option<Value> {
+    if SAME.contains(&key) {
+        return None;
+    }
+    let is_largest = LARGEST.contains(&key);
+    if let (Some(a), Some(b)) = (all.as_u64(), more.as_u64()) {
+        return Some(if is_largest { a.max(b) } else { a.saturating_add(b) }.into());
+    }
+    let (a, b) = (all.as_f64()?, more.as_f64()?);
+    Some(json!(if is_largest { a.max(b) } else { a + b }))
+}
+
+/// An average of averages is none: the larger one is reported.
+fn keep_larger(all: &mut Value, more: Value) {
+    let first = |series: &Value| series.get(0).and_then(|series| series.get("value")).and_then(Value::as_f64);
+    if first(&more) > first(all) {
+        *all = more;
+    }
+}
+
+fn severity(health: &str) -> u8 {
+    match health {
+        "suspended" => 2,
+        "probing" => 1,
+        _ => 0,
+    }
+}
