@@ -69,6 +69,9 @@ const NAMELESS_FRESH: Duration = Duration::from_millis(100);
 /// topic of its shard meanwhile, and no event of one that was deleted is accepted.
 const SPREAD_FRESH: Duration = Duration::from_secs(1);
 
+/// How old they may be while they are asked for.
+const SPREAD_STALE: Duration = Duration::from_secs(5);
+
 /// What forwards the requests of a node. Clones share it.
 #[derive(Clone)]
 pub(super) struct ShardRouter {
@@ -228,6 +231,8 @@ impl ThreadRouter {
         let known = self.spread.borrow().clone();
         let names = match known {
             None => self.ask_for_spread().await,
+            // A thread may have had no request for long.
+            Some((at, names)) if at.elapsed() >= SPREAD_STALE => Some(self.ask_for_spread().await.unwrap_or(names)),
             Some((at, names)) => {
                 if at.elapsed() >= SPREAD_FRESH && !self.is_asking.replace(true) {
                     let router = Rc::clone(self);
