@@ -372,6 +372,9 @@ fn events_are_delivered_to_topics_of_namespaces_in_other_shards() {
     let space = format!("{RG}/namespaces/plant");
     nodes[0].command("PUT", &space, &json!({"location": "local"}));
     nodes[1].command("PUT", &format!("{space}/topics/heat"), &json!({}));
+    // Keeps the events in the log.
+    let queue = json!({"deliveryConfiguration": {"deliveryMode": "Queue", "queue": {}}});
+    nodes[1].command("PUT", &format!("{space}/topics/heat/eventSubscriptions/pulled"), &json!({"properties": queue}));
     let to = |name: &str| {
         let properties = json!({"resourceId": format!("{space}/topics/{name}")});
         let destination = json!({"destination": {"endpointType": "NamespaceTopic", "properties": properties}});
