@@ -169,6 +169,31 @@ fn a_time_is_iso_8601() {
 }
 
 #[test]
+fn a_usual_time_is_one_that_exists() {
+    let is_taken =
+        |time: &str| event_grid(without("eventTime", &format!(r#","eventTime":"{time}""#)).as_bytes()).is_ok();
+    let usual = "2026-11-20T17:18:13.123456789Z";
+    assert!(is_taken(usual));
+    for at in 0..usual.len() {
+        for byte in b"0123456789-:.TtZz +x" {
+            let mut time = usual.as_bytes().to_vec();
+            time[at] = *byte;
+            let time = String::from_utf8(time).expect("ASCII");
+            let exists = time.parse::<jiff::Timestamp>().is_ok() || time.parse::<jiff::civil::DateTime>().is_ok();
+            assert_eq!(is_taken(&time), exists, "{time}");
+        }
+    }
+    for time in ["2026-02-28T00:00:00Z", "2024-02-29T23:59:59Z", "9999-12-28T23:59:59.9Z", "2026-11-20T17:18:13Z"] {
+        assert!(is_taken(time), "{time}");
+    }
+    for time in
+        ["2026-02-29T00:00:00Z", "2026-04-31T00:00:00Z", "2026-00-01T00:00:00Z", "2026-11-20T17:18:13.1234567890Z"]
+    {
+        assert!(!is_taken(time), "{time}");
+    }
+}
+
+#[test]
 fn a_metadata_version_can_only_be_one() {
     check(
         &event(r#","metadataVersion":"2""#),

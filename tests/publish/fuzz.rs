@@ -18,7 +18,7 @@ use gridhook::{
 };
 use jsonwebtoken::Algorithm;
 use proptest::{prelude::*, sample::Index};
-use serde_json::json;
+use serde_json::{json, value::RawValue};
 
 use super::{
     bearer::{Signer, bearer},
@@ -60,6 +60,55 @@ const VALUES: [&str; 26] = [
     "nul",
     "\"\u{10ffff}\"",
 ];
+
+/// What JSON is made of, and what looks like it.
+const PIECES: [&str; 42] = [
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    " ",
+    "\n",
+    "\t",
+    "\u{b}",
+    "\"a\"",
+    "\"\"",
+    "\"a\":",
+    "\"\\u00e9\"",
+    "\"\\u00g9\"",
+    "\"\\u00e\"",
+    "\"\\x\"",
+    "\"\\/\"",
+    "\"",
+    "\\",
+    "0",
+    "-0",
+    "-",
+    "1",
+    "01",
+    "1.",
+    ".5",
+    "1.5e3",
+    "1e",
+    "1E+2",
+    "1e-",
+    "true",
+    "false",
+    "null",
+    "tru",
+    "nulll",
+];
+
+/// What may stand in a string, and what may not.
+const ODD: [&str; 12] = ["", "\"", "\\", "\\\"", "\\\\", "\\u12aF", "\\u12", "\\b", "\u{0}", "\u{1f}", "\u{7f}", "\n"];
 
 const NAMES: [&str; 16] = [
     "id",
@@ -247,6 +296,26 @@ proptest! {
         let body = format!("[{}]", events.join(","));
         check(schema, body.as_bytes())?;
         check(schema, &changed(body.as_bytes(), &bytes))?;
+    }
+
+    #[test]
+    fn data_of_pieces_of_json_is_taken_if_it_is_json(pieces in prop::collection::vec(prop::sample::select(&PIECES[..]), 1..8)) {
+        let data = pieces.concat();
+        let body = format!(r#"[{{"data":{data},"id":"1","subject":"/a","eventType":"T","eventTime":"2026-11-20T17:18:13Z"}}]"#);
+        let is_json = serde_json::from_str::<&RawValue>(&body).is_ok();
+        // A member behind the data is not data.
+        let is_json = is_json && serde_json::from_str::<&RawValue>(&data).is_ok();
+        check(Schema::EventGrid, body.as_bytes())?;
+        prop_assert_eq!(take(Schema::EventGrid, body.as_bytes()).is_ok(), is_json, "{}", data);
+    }
+
+    #[test]
+    fn a_string_ends_at_its_quote(before in 0usize..300, after in 0usize..80, odd in prop::sample::select(&ODD[..])) {
+        let data = format!("\"{}{odd}{}\"", "é".repeat(before / 2) + &"a".repeat(before % 2), "b".repeat(after));
+        let body = format!(r#"[{{"id":"1","subject":"/a","eventType":"T","eventTime":"2026-11-20T17:18:13Z","data":{data}}}]"#);
+        let is_json = serde_json::from_str::<&RawValue>(&data).is_ok();
+        check(Schema::EventGrid, body.as_bytes())?;
+        prop_assert_eq!(take(Schema::EventGrid, body.as_bytes()).is_ok(), is_json, "{}", data);
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBui
     if members.data_base64.is_none() {
         // The last segment of the schema's address is its version.
         let version = members.dataschema.and_then(|schema| inside(schema).rsplit('/').next());
-        target.check_data(draft, [members.kind.map(inside), version], members.data)?;
+        target.check_data(draft, [members.kind.map(inside), version], members.data.map(RawValue::get))?;
     }
     draft.push(|out| {
         let start = out.len();

@@ -102,7 +102,7 @@ pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBui
     }
     let [_, event_type, _, data_version, ..] = values.as_slice() else { unreachable!("each property has a value") };
     let [event_type, data_version] = [event_type, data_version].map(|value| value.as_ref().map(MappedValue::inside));
-    target.check_data(draft, [event_type, data_version], Some(object))?;
+    target.check_data(draft, [event_type, data_version], Some(object.get()))?;
     draft.push(|out| write(object, &values, out));
     Ok(())
 }

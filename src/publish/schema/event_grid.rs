@@ -9,9 +9,9 @@ use bytes::{BufMut, BytesMut};
 use serde_json::value::RawValue;
 
 use super::{
-    EventTarget, bare, inside,
-    json::{self, ObjectMembers},
-    span,
+    EventTarget, bare,
+    json::{self, JsonValue, ObjectMembers},
+    scan, span,
 };
 use crate::{
     event::{EventRanges, Schema, TextRange},
@@ -27,31 +27,31 @@ const PUNCTUATION: usize = 128;
 /// The properties of an event, as sent. There are no others.
 #[derive(Default)]
 struct EventGridMembers<'a> {
-    id: Option<&'a RawValue>,
-    topic: Option<&'a RawValue>,
-    subject: Option<&'a RawValue>,
-    data: Option<&'a RawValue>,
-    event_type: Option<&'a RawValue>,
-    event_time: Option<&'a RawValue>,
-    metadata_version: Option<&'a RawValue>,
-    data_version: Option<&'a RawValue>,
+    id: Option<JsonValue<'a>>,
+    topic: Option<JsonValue<'a>>,
+    subject: Option<JsonValue<'a>>,
+    data: Option<JsonValue<'a>>,
+    event_type: Option<JsonValue<'a>>,
+    event_time: Option<JsonValue<'a>>,
+    metadata_version: Option<JsonValue<'a>>,
+    data_version: Option<JsonValue<'a>>,
 }
 
 /// An event whose properties are complete and valid.
 struct CheckedEvent<'a> {
-    id: &'a RawValue,
+    id: JsonValue<'a>,
     /// In a domain: the content of the string that names the domain topic.
     domain_topic: Option<&'a str>,
-    subject: &'a RawValue,
-    event_type: &'a RawValue,
-    event_time: &'a RawValue,
-    data: Option<&'a RawValue>,
-    data_version: Option<&'a RawValue>,
+    subject: JsonValue<'a>,
+    event_type: JsonValue<'a>,
+    event_time: JsonValue<'a>,
+    data: Option<JsonValue<'a>>,
+    data_version: Option<JsonValue<'a>>,
 }
 
 /// A string, as sent and decoded.
 struct JsonText<'a> {
-    sent: &'a RawValue,
+    sent: JsonValue<'a>,
     text: Cow<'a, str>,
 }
 
@@ -66,28 +66,24 @@ pub(super) fn read_all(
     if text.len() > limits.event_bytes_max {
         return None;
     }
-    // Only `data` has levels of its own.
-    let data_depth_max = limits.depth_max.checked_sub(1)?;
-    json::objects(text, |properties: EventGridMembers<'_>| {
-        let is_deeper = properties.data.is_some_and(|data| json::is_deeper(data.get(), data_depth_max));
-        if is_deeper || draft.count() as usize == limits.events_max {
-            return None;
-        }
+    let mut count = 0;
+    scan::objects(text, limits.depth_max.checked_sub(1)?, |properties: EventGridMembers<'_>| {
+        count += 1;
+        (count <= limits.events_max).then_some(())?;
         properties.check(target).ok()?.append(target, draft).ok()
-    })?;
-    (draft.count() > 0).then_some(())
+    })
 }
 
 /// Checks the event `object` and appends its wire form to the draft.
 pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBuilder) -> Result<(), Refusal> {
     let mut properties = EventGridMembers::default();
-    json::members(object, |name, value| properties.put(&name, value))
+    json::members(object, |name, value| properties.put(&name, JsonValue::of(value)))
         .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
     properties.check(target)?.append(target, draft)
 }
 
 impl<'a> ObjectMembers<'a> for EventGridMembers<'a> {
-    fn put(&mut self, name: &str, value: &'a RawValue) -> Result<(), Refusal> {
+    fn put(&mut self, name: &str, value: JsonValue<'a>) -> Result<(), Refusal> {
         let member = match name {
             "id" => &mut self.id,
             "topic" => &mut self.topic,
@@ -128,7 +124,7 @@ impl<'a> EventGridMembers<'a> {
         // Some clients write an empty topic.
         let topic = optional("topic", self.topic)?.filter(|topic| !topic.text.is_empty());
         let domain_topic = match topic {
-            Some(topic) => match target.domain_topic(inside(topic.sent)) {
+            Some(topic) => match target.domain_topic(topic.sent.inside()) {
                 Some(domain_topic) => Some(domain_topic),
                 None if topic.text == target.resource_id => None,
                 None => return Err(Refusal::OtherTopic { topic: target.resource_id.clone() }),
@@ -155,7 +151,9 @@ impl<'a> EventGridMembers<'a> {
 impl CheckedEvent<'_> {
     /// Checks the event's data and appends the event to the draft.
     fn append(&self, target: &EventTarget, draft: &mut ChunkBuilder) -> Result<(), Refusal> {
-        target.check_data(draft, [Some(inside(self.event_type)), self.data_version.map(inside)], self.data)?;
+        let version = self.data_version.map(|version| version.inside());
+        let data = self.data.map(|data| data.text);
+        target.check_data(draft, [Some(self.event_type.inside()), version], data)?;
         draft.push(|out| self.write(target, out));
         Ok(())
     }
@@ -163,7 +161,7 @@ impl CheckedEvent<'_> {
     fn write(&self, target: &EventTarget, out: &mut BytesMut) -> WriterStamp {
         let values = [Some(self.id), Some(self.subject), Some(self.event_type), Some(self.event_time)];
         let values = values.into_iter().chain([self.data, self.data_version]).flatten();
-        let values: usize = values.map(|value| value.get().len()).sum();
+        let values: usize = values.map(|value| value.text.len()).sum();
         out.reserve(values + self.domain_topic.map_or(0, str::len) + target.stamp.len() + PUNCTUATION);
         out.put_slice(b"{\"id\":");
         let id = put_string(out, self.id);
@@ -173,7 +171,7 @@ impl CheckedEvent<'_> {
         let subject = put_string(out, self.subject);
         if let Some(data) = self.data {
             out.put_slice(b",\"data\":");
-            out.put_slice(data.get().as_bytes());
+            out.put_slice(data.text.as_bytes());
         }
         out.put_slice(b",\"eventType\":");
         let event_type = put_string(out, self.event_type);
@@ -207,20 +205,20 @@ fn put_topic(out: &mut BytesMut, stamp: &str, domain_topic: Option<&str>) -> Tex
     bare(start, name.len())
 }
 
-fn put_string(out: &mut BytesMut, value: &RawValue) -> TextRange {
+fn put_string(out: &mut BytesMut, JsonValue { text, .. }: JsonValue<'_>) -> TextRange {
     let start = out.len();
-    out.put_slice(value.get().as_bytes());
-    span(start, value.get().len())
+    out.put_slice(text.as_bytes());
+    span(start, text.len())
 }
 
-fn required<'a>(name: &'static str, value: Option<&'a RawValue>) -> Result<JsonText<'a>, Refusal> {
+fn required<'a>(name: &'static str, value: Option<JsonValue<'a>>) -> Result<JsonText<'a>, Refusal> {
     optional(name, value)?.ok_or_else(|| Refusal::Missing { schema: SCHEMA, property: name.to_owned() })
 }
 
 /// Some clients write `null` for an absent property.
-fn optional<'a>(name: &'static str, value: Option<&'a RawValue>) -> Result<Option<JsonText<'a>>, Refusal> {
-    let Some(sent) = value.filter(|value| !json::is_null(value)) else { return Ok(None) };
-    match json::text(sent) {
+fn optional<'a>(name: &'static str, value: Option<JsonValue<'a>>) -> Result<Option<JsonText<'a>>, Refusal> {
+    let Some(sent) = value.filter(|value| !value.is_null()) else { return Ok(None) };
+    match sent.characters() {
         Some(text) => Ok(Some(JsonText { sent, text })),
         None => Err(wrong(format!("Property '{name}' is not a string"))),
     }
@@ -229,10 +227,40 @@ fn optional<'a>(name: &'static str, value: Option<&'a RawValue>) -> Result<Optio
 /// Accepts an offset (`Z`, `+01:00`, or `+0000` as `date +%z` writes it), or none for UTC. jiff also reads time zone names in
 /// brackets, which ISO 8601 does not have.
 pub(super) fn is_date_time(text: &str) -> bool {
+    if is_usual_date_time(text) {
+        return true;
+    }
     let has_time = text.contains(['T', 't', ' ']);
     has_time
         && !text.contains('[')
         && (text.parse::<jiff::Timestamp>().is_ok() || text.parse::<jiff::civil::DateTime>().is_ok())
+}
+
+/// Whether it is a point in time as most clients write it, on a day that every month has: `2026-11-20T17:18:13Z`, with up to
+/// nine digits of a second.
+fn is_usual_date_time(text: &str) -> bool {
+    let [y0, y1, y2, y3, b'-', m0, m1, b'-', d0, d1, b'T', h0, h1, b':', n0, n1, b':', s0, s1, rest @ ..] =
+        text.as_bytes()
+    else {
+        return false;
+    };
+    let is_fraction = match rest {
+        [b'Z'] => true,
+        [b'.', digits @ .., b'Z'] => (1..=9).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    let two = |tens: &u8, ones: &u8| match (tens, ones) {
+        (b'0'..=b'9', b'0'..=b'9') => (tens - b'0') * 10 + (ones - b'0'),
+        _ => u8::MAX,
+    };
+    is_fraction
+        && (10..=99).contains(&two(y0, y1))
+        && two(y2, y3) <= 99
+        && (1..=12).contains(&two(m0, m1))
+        && (1..=28).contains(&two(d0, d1))
+        && two(h0, h1) <= 23
+        && two(n0, n1) <= 59
+        && two(s0, s1) <= 59
 }
 
 fn wrong(why: String) -> Refusal {

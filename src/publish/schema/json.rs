@@ -4,11 +4,11 @@
 //! serde_json skips a value without using stack, so it sets no limit on depth. And a skipped string may contain escapes that
 //! are no character (lone surrogates); [`text`] refuses those.
 
-use std::{borrow::Cow, fmt, marker::PhantomData};
+use std::{borrow::Cow, fmt};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor},
+    de::{DeserializeSeed, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::value::RawValue;
 
@@ -31,15 +31,43 @@ pub(super) fn elements(json: &str, kept_max: usize) -> serde_json::Result<ArrayE
 /// The members of an object that a schema defines.
 pub(super) trait ObjectMembers<'a>: Default {
     /// Keeps a member, if the schema allows it.
-    fn put(&mut self, name: &str, value: &'a RawValue) -> Result<(), Refusal>;
+    fn put(&mut self, name: &str, value: JsonValue<'a>) -> Result<(), Refusal>;
 }
 
-/// Reads an array of objects in one pass, and passes the members of each to `each`. [`None`] at the first error, whatever it
-/// is, and where `each` returns [`None`].
-pub(super) fn objects<'a, T: ObjectMembers<'a>>(json: &'a str, each: impl FnMut(T) -> Option<()>) -> Option<()> {
-    let mut reader = serde_json::Deserializer::from_str(json);
-    reader.deserialize_seq(ObjectsOf { each, members: PhantomData }).ok()?;
-    reader.end().ok()
+/// A value as sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JsonValue<'a> {
+    pub(super) text: &'a str,
+    /// Whether a string in it has escapes.
+    pub(super) has_escapes: bool,
+}
+
+impl<'a> JsonValue<'a> {
+    pub(super) fn of(value: &'a RawValue) -> Self {
+        Self { text: value.get(), has_escapes: value.get().contains('\\') }
+    }
+
+    pub(super) fn is_null(&self) -> bool {
+        self.text == "null"
+    }
+
+    /// The content of a string literal; other values as they are.
+    pub(super) fn inside(&self) -> &'a str {
+        self.literal().unwrap_or(self.text)
+    }
+
+    /// The decoded characters of a string; [`None`] if the value is not a string, or has an escape that is no character.
+    pub(super) fn characters(&self) -> Option<Cow<'a, str>> {
+        let inside = self.literal()?;
+        if self.has_escapes {
+            return serde_json::from_str(self.text).ok().map(Cow::Owned);
+        }
+        Some(Cow::Borrowed(inside))
+    }
+
+    fn literal(&self) -> Option<&'a str> {
+        self.text.strip_prefix('"')?.strip_suffix('"')
+    }
 }
 
 /// Passes the members of `object` to `each` in order, until it returns an error.
@@ -69,16 +97,12 @@ pub(super) fn token(json: &str) -> Option<JsonToken> {
 
 /// Whether a value is `null`.
 pub(super) fn is_null(value: &RawValue) -> bool {
-    value.get() == "null"
+    JsonValue::of(value).is_null()
 }
 
 /// The decoded characters of a string; [`None`] if the value is not a string, or has an escape that is no character.
 pub(super) fn text(value: &RawValue) -> Option<Cow<'_, str>> {
-    let inside = value.get().strip_prefix('"')?.strip_suffix('"')?;
-    if !inside.contains('\\') {
-        return Some(Cow::Borrowed(inside));
-    }
-    serde_json::from_str(value.get()).ok().map(Cow::Owned)
+    JsonValue::of(value).characters()
 }
 
 /// Whether valid JSON is nested more than `max` levels deep.
@@ -140,57 +164,6 @@ impl<'de> Visitor<'de> for ElementsOf {
         }
         Ok(elements)
     }
-}
-
-struct ObjectsOf<T, F> {
-    each: F,
-    members: PhantomData<T>,
-}
-
-impl<'de, T: ObjectMembers<'de>, F: FnMut(T) -> Option<()>> Visitor<'de> for ObjectsOf<T, F> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an array of objects")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<(), A::Error> {
-        while let Some(members) = seq.next_element_seed(ObjectOf(PhantomData))? {
-            (self.each)(members).ok_or_else(refused)?;
-        }
-        Ok(())
-    }
-}
-
-struct ObjectOf<T>(PhantomData<T>);
-
-impl<'de, T: ObjectMembers<'de>> DeserializeSeed<'de> for ObjectOf<T> {
-    type Value = T;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de, T: ObjectMembers<'de>> Visitor<'de> for ObjectOf<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
-        let mut members = T::default();
-        while let Some((MemberName(name), value)) = map.next_entry::<MemberName<'de>, &'de RawValue>()? {
-            members.put(&name, value).map_err(|_| refused())?;
-        }
-        Ok(members)
-    }
-}
-
-/// Ends the reading. The refusal itself is found by a second look at all events.
-fn refused<E: Error>() -> E {
-    E::custom("refused")
 }
 
 struct MembersOf<F> {

@@ -12,6 +12,7 @@ mod cloud_events;
 mod custom;
 mod event_grid;
 mod json;
+mod scan;
 
 use std::{
     cell::RefCell,
@@ -153,11 +154,11 @@ impl EventTarget {
         &self,
         draft: &ChunkBuilder,
         [event_type, version]: [Option<&str>; 2],
-        data: Option<&RawValue>,
+        data: Option<&str>,
     ) -> Result<(), Refusal> {
         let Some(catalogue) = &self.catalogue else { return Ok(()) };
         let [event_type, version] = [event_type, version].map(|inside| text(inside.unwrap_or_default().as_bytes()));
-        let Some(why) = catalogue.violation(&event_type, &version, data.map(RawValue::get)) else { return Ok(()) };
+        let Some(why) = catalogue.violation(&event_type, &version, data) else { return Ok(()) };
         let why = format!("Event {}: {why}", draft.count());
         if catalogue.refuses {
             return Err(Refusal::Nonconforming { schema: self.schema, why });
