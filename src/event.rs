@@ -14,7 +14,7 @@ mod id_map;
 
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
-pub(crate) use block::{EventBlock, EventParts};
+pub(crate) use block::{EventBlock, EventParts, EventTable};
 pub use block::{EventRanges, TextRange};
 use bytes::{Bytes, BytesMut};
 pub use cloud::{cloud_event, is_rfc3339};
@@ -267,7 +267,7 @@ impl Event {
     ) -> Self {
         let end = spans.all().iter().fold(wire.range().end, |end, span| end.max(span.range().end));
         assert!(end <= chunk.len(), "an event ends at {end}, outside of a chunk of {} bytes", chunk.len());
-        let block = EventBlock::new(chunk, EventParts { wire, spans }, Vec::new());
+        let block = EventBlock::new(chunk, EventTable::new(EventParts { wire, spans }));
         Self { seq, appended, schema, index: 0, block: Arc::new(block), transformed: None }
     }
 

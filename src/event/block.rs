@@ -2,7 +2,7 @@
 //!
 //! An event is an index into its block. The block is freed with the last of its events.
 
-use std::ops::Range;
+use std::{iter, ops::Range};
 
 use bytes::Bytes;
 
@@ -73,20 +73,69 @@ pub(crate) struct EventParts {
     pub(crate) spans: EventRanges,
 }
 
+/// Where the parts of the events of a chunk are. There is at least one event.
+#[derive(Clone, Debug)]
+pub(crate) struct EventTable {
+    /// Apart from the others, so that a single event needs no list.
+    first: EventParts,
+    others: Vec<EventParts>,
+}
+
 /// The memory that the events of a chunk share.
 #[derive(Debug)]
 pub(crate) struct EventBlock {
     bytes: Bytes,
-    /// Apart from the others, so that a single event needs no list.
-    first: EventParts,
-    others: Vec<EventParts>,
+    table: EventTable,
     forms: EventForms,
 }
 
+impl EventParts {
+    /// The parts, `by` bytes further on.
+    fn moved(self, by: u32) -> Self {
+        let moved = |range: TextRange| TextRange { start: range.start + by, ..range };
+        let spans = self.spans.all().map(|range| if range.len == 0 { range } else { moved(range) });
+        Self { wire: moved(self.wire), spans: EventRanges::of(spans) }
+    }
+}
+
+impl EventTable {
+    /// The table of a single event.
+    pub(crate) fn new(first: EventParts) -> Self {
+        Self::with_capacity(first, 1)
+    }
+
+    /// The same, with room for this many events.
+    pub(crate) fn with_capacity(first: EventParts, count: usize) -> Self {
+        Self { first, others: Vec::with_capacity(count.saturating_sub(1)) }
+    }
+
+    /// Adds the next event.
+    pub(crate) fn push(&mut self, event: EventParts) {
+        self.others.push(event);
+    }
+
+    /// The events, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &EventParts> {
+        iter::once(&self.first).chain(&self.others)
+    }
+
+    /// The table of the same events `by` bytes further on.
+    pub(crate) fn moved(mut self, by: u32) -> Self {
+        self.first = self.first.moved(by);
+        self.others.iter_mut().for_each(|event| *event = event.moved(by));
+        self
+    }
+
+    /// The memory besides the table itself.
+    pub(crate) fn memory(&self) -> usize {
+        self.others.len() * size_of::<EventParts>()
+    }
+}
+
 impl EventBlock {
-    /// The block of `chunk`, whose events are `first` and `others`. No range is outside of the chunk.
-    pub(crate) fn new(chunk: Bytes, first: EventParts, others: Vec<EventParts>) -> Self {
-        Self { bytes: chunk, first, others, forms: EventForms::default() }
+    /// The block of `chunk`, whose events are those of `table`. No range is outside of the chunk.
+    pub(crate) fn new(chunk: Bytes, table: EventTable) -> Self {
+        Self { bytes: chunk, table, forms: EventForms::default() }
     }
 
     /// The memory of a block of `count` events and of the events, apart from its bytes and their converted forms.
@@ -97,7 +146,7 @@ impl EventBlock {
 
     /// The number of events.
     pub(super) fn count(&self) -> usize {
-        self.others.len() + 1
+        self.table.others.len() + 1
     }
 
     /// The bytes of the chunk.
@@ -113,8 +162,8 @@ impl EventBlock {
     /// Where the parts of the event at `index` are.
     pub(super) fn parts(&self, index: u32) -> &EventParts {
         match index.checked_sub(1) {
-            None => &self.first,
-            Some(other) => &self.others[other as usize],
+            None => &self.table.first,
+            Some(other) => &self.table.others[other as usize],
         }
     }
 

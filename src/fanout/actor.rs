@@ -61,7 +61,7 @@ pub struct TopicActor {
     /// Whether this actor had nothing to do at the last check.
     is_idle: bool,
     /// The chunk that is being matched.
-    matching: Option<(Chunk, Matching)>,
+    matching: Option<(Seq, Matching)>,
     /// Whether the next turn is scheduled.
     is_waiting: bool,
     /// The ends of the log at the last checks, newest last.
@@ -121,11 +121,9 @@ impl TopicActor {
     }
 
     fn begin(&mut self, chunk: Chunk) {
-        match chunk.events() {
-            Ok(events) => {
-                let matching = self.index.begin(events, chunk.bytes_len());
-                self.matching = matching.map(|matching| (chunk, matching));
-            }
+        let (end, bytes) = (chunk.end(), chunk.bytes_len());
+        match chunk.into_events() {
+            Ok(events) => self.matching = self.index.begin(events, bytes).map(|matching| (end, matching)),
             // Subscriptions read the log themselves and report damage there too.
             Err(error) => tracing::error!(topic = %self.topic.record().name, %error, "cannot read a chunk to match"),
         }
@@ -133,14 +131,14 @@ impl TopicActor {
 
     /// Adds the matched chunk to the cache and wakes the subscriptions that match.
     fn finish(&mut self) {
-        let Some((chunk, matching)) = self.matching.take() else { return };
+        let Some((end, matching)) = self.matching.take() else { return };
         let (matched, readers, unmatched) = self.index.end(matching);
         self.topic.meter().unmatched(unmatched);
         self.topic.recent_events().push(matched);
         for subscription in readers {
             // The index and `known` come from the same subscriptions.
             if let Some(child) = self.known.get(&subscription).cloned() {
-                child.shared.appended(chunk.end());
+                child.shared.appended(end);
                 self.start(&child);
             }
         }

@@ -10,14 +10,14 @@
 //! and is written only for traced requests.
 //!
 //! Publishers write everything except the stamps ([`ChunkBuilder`]). The writer thread, which alone knows the time of
-//! the append and the position in the log, adds the stamps in place ([`SealedChunk::stamp`]), without copying the
-//! events. The running count and bytes are those of the partition *before* this chunk, so a backlog is the difference
+//! the append and the position in the log, adds the stamps in place ([`SealedChunk::append`]), without copying the
+//! events or reading the table again. The running count and bytes are those of the partition *before* this chunk, so a backlog is the difference
 //! of two of them.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::codec::{RecordReader, put_varint};
-use crate::event::{self, Event, EventBlock, EventParts, EventRanges, Schema, Seq, TextRange, Timestamp};
+use crate::event::{self, Event, EventBlock, EventParts, EventRanges, EventTable, Schema, Seq, TextRange, Timestamp};
 
 /// The version of this record. Version 1 had no ranges for the topic and time of a custom event, and none for the topic
 /// of a domain.
@@ -66,6 +66,8 @@ struct OpenChunk {
     count: u32,
     table: Vec<u8>,
     wires: BytesMut,
+    /// The same as `table`, for those who receive the chunk from the writer. Ranges count from the first wire form.
+    events: Option<EventTable>,
 }
 
 /// Where the parts of a pushed event are in the buffer.
@@ -83,6 +85,7 @@ pub struct SealedChunk {
     /// The number of its events.
     pub count: u32,
     bytes: BytesMut,
+    events: EventTable,
 }
 
 impl ChunkBuilder {
@@ -120,12 +123,20 @@ impl ChunkBuilder {
         put_varint(&mut open.table, (wire_end - before) as u64);
         put_varint(&mut open.table, (open.wires.len() - wire_end) as u64);
         let strings = strings(self.version).expect("a builder has a known version");
-        for span in &spans.all()[..strings] {
+        let mut kept = [TextRange::default(); EventRanges::COUNT];
+        for (span, kept) in spans.all()[..strings].iter().zip(&mut kept) {
             // An absent string has length 0 and no offset. Offsets are counted from the event's first byte.
             put_varint(&mut open.table, u64::from(span.len));
             if span.len > 0 {
                 put_varint(&mut open.table, u64::from(span.start) - before as u64);
+                *kept = *span;
             }
+        }
+        let wire = TextRange { start: before as u32, len: (wire_end - before) as u32 };
+        let parts = EventParts { wire, spans: EventRanges::of(kept) };
+        match &mut open.events {
+            Some(events) => events.push(parts),
+            None => open.events = Some(EventTable::new(parts)),
         }
         open.count += 1;
         if open.wires.len() >= FULL {
@@ -162,10 +173,8 @@ impl ChunkBuilder {
     }
 
     fn seal(&mut self) {
-        let OpenChunk { count, table, wires } = std::mem::take(&mut self.open);
-        if count == 0 {
-            return;
-        }
+        let OpenChunk { count, table, wires, events } = std::mem::take(&mut self.open);
+        let Some(events) = events else { return };
         let mut bytes = BytesMut::with_capacity(HEAD + table.len() + wires.len());
         bytes.put_u8(self.version);
         bytes.put_u8(schema_byte(self.schema));
@@ -174,7 +183,8 @@ impl ChunkBuilder {
         bytes.put_u32(u32::try_from(table.len()).expect("a table is far smaller than 4 GiB"));
         bytes.put_slice(&table);
         bytes.put_slice(&wires);
-        self.full.push(SealedChunk { count, bytes });
+        let events = events.moved((HEAD + table.len()) as u32);
+        self.full.push(SealedChunk { count, bytes, events });
     }
 }
 
@@ -218,16 +228,26 @@ impl SealedChunk {
     }
 
     /// Adds the stamps and returns the record.
-    pub fn stamp(mut self, appended: Timestamp, before: LogTail) -> Bytes {
+    pub fn stamp(self, appended: Timestamp, before: LogTail) -> Bytes {
+        self.stamped(appended, before).0
+    }
+
+    /// The chunk as a record of the log, whose first event has the sequence `first`.
+    pub(crate) fn append(self, first: Seq, appended: Timestamp, before: LogTail) -> Result<Chunk, DamagedChunk> {
+        let (record, events) = self.stamped(appended, before);
+        Ok(Chunk { events: Some(events), ..Chunk::decode(first, record)? })
+    }
+
+    fn stamped(mut self, appended: Timestamp, before: LogTail) -> (Bytes, EventTable) {
         let mut stamps = &mut self.bytes[STAMPS..STAMPS + 24];
         stamps.put_u64(appended.0);
         stamps.put_u64(before.count);
         stamps.put_u64(before.bytes);
-        self.bytes.freeze()
+        (self.bytes.freeze(), self.events)
     }
 }
 
-/// A chunk that was read from the log.
+/// A chunk of the log.
 #[derive(Clone, Debug)]
 pub struct Chunk {
     /// The sequence of its first event. The others follow without gaps.
@@ -242,6 +262,8 @@ pub struct Chunk {
     schema: Schema,
     table_len: usize,
     strings: usize,
+    /// The decoded table, if the chunk was not read from the log.
+    events: Option<EventTable>,
 }
 
 impl Chunk {
@@ -270,7 +292,7 @@ impl Chunk {
         if ends.iter().any(|(before, more)| before.checked_add(*more).is_none()) {
             return Err(DamagedChunk("its end overflows"));
         }
-        Ok(Self { first, count, appended, before, bytes, schema, table_len, strings })
+        Ok(Self { first, count, appended, before, bytes, schema, table_len, strings, events: None })
     }
 
     /// The sequence after its last event.
@@ -288,29 +310,49 @@ impl Chunk {
         self.bytes.len()
     }
 
+    /// The record.
+    pub(crate) fn record(&self) -> Bytes {
+        self.bytes.clone()
+    }
+
+    /// The memory of the chunk in bytes.
+    pub fn memory(&self) -> usize {
+        self.bytes.len() + self.events.as_ref().map_or(0, EventTable::memory)
+    }
+
     /// Decodes the events, in order. They share the chunk's bytes.
     pub fn events(&self) -> Result<Vec<Event>, DamagedChunk> {
-        let (mut first, mut others) = (None, Vec::with_capacity(self.count as usize - 1));
-        self.each(&mut |_, wire, spans| {
-            let parts = EventParts { wire, spans };
-            if first.is_none() {
-                first = Some(parts);
-            } else {
-                others.push(parts);
-            }
+        self.clone().into_events()
+    }
+
+    /// As [`Chunk::events`], without copying the table of a chunk that was not read from the log.
+    pub fn into_events(mut self) -> Result<Vec<Event>, DamagedChunk> {
+        let events = match self.events.take() {
+            Some(events) => events,
+            None => self.decode_table()?,
+        };
+        Ok(Event::all(self.first, self.appended, self.schema, EventBlock::new(self.bytes, events)))
+    }
+
+    fn decode_table(&self) -> Result<EventTable, DamagedChunk> {
+        let mut events: Option<EventTable> = None;
+        self.each(&mut |_, parts| match &mut events {
+            Some(events) => events.push(parts),
+            None => events = Some(EventTable::with_capacity(parts, self.count as usize)),
         })?;
-        let first = first.ok_or(DamagedChunk("it has no events"))?;
-        let block = EventBlock::new(self.bytes.clone(), first, others);
-        Ok(Event::all(self.first, self.appended, self.schema, block))
+        events.ok_or(DamagedChunk("it has no events"))
     }
 
     /// Visits the ids of the events, in order, without decoding the rest.
     pub fn each_id(&self, visit: &mut dyn FnMut(Seq, &str)) -> Result<(), DamagedChunk> {
-        self.each(&mut |seq, _, spans| visit(seq, &event::text(&self.bytes[spans.id.range()])))
+        let visit = &mut |seq, parts: EventParts| visit(seq, &event::text(&self.bytes[parts.spans.id.range()]));
+        let Some(events) = &self.events else { return self.each(visit) };
+        events.iter().zip(0..).for_each(|(parts, index)| visit(self.first.plus(index), *parts));
+        Ok(())
     }
 
-    /// Visits each event of the table: its sequence, its wire form and its strings.
-    fn each(&self, visit: &mut dyn FnMut(Seq, TextRange, EventRanges)) -> Result<(), DamagedChunk> {
+    /// Visits each event of the table: its sequence and its parts.
+    fn each(&self, visit: &mut dyn FnMut(Seq, EventParts)) -> Result<(), DamagedChunk> {
         let mut table = RecordReader::new(&self.bytes[HEAD..HEAD + self.table_len]);
         let mut at = HEAD + self.table_len;
         for index in 0..self.count {
@@ -335,7 +377,7 @@ impl Chunk {
                 *range = span().ok_or(DamagedChunk("a string lies outside of its event"))?;
             }
             let wire = TextRange { start: at as u32, len: wire_len as u32 };
-            visit(self.first.plus(u64::from(index)), wire, EventRanges::of(spans));
+            visit(self.first.plus(u64::from(index)), EventParts { wire, spans: EventRanges::of(spans) });
             at = end;
         }
         if !table.is_empty() {

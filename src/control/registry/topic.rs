@@ -34,7 +34,7 @@ use crate::{
     supervision::{Lifeline, LifelineWatch, Supervision, SupervisionHistory},
 };
 
-/// Maximum bytes of chunks in the inbox of a topic's actor. Subscriptions read the rest from the log.
+/// Maximum memory of chunks in the inbox of a topic's actor. Subscriptions read the rest from the log.
 const INBOX_BYTES: usize = 8 * 1024 * 1024;
 
 /// The state of a subscription, for operators.
@@ -370,7 +370,7 @@ impl TopicHandle {
         }
         let chunk = inbox.chunks.pop_front();
         match &chunk {
-            Some(chunk) => inbox.bytes -= chunk.bytes_len(),
+            Some(chunk) => inbox.bytes -= chunk.memory(),
             None => inbox.woken = false,
         }
         chunk.map(ArrivedEvents::Chunk)
@@ -401,12 +401,12 @@ impl TopicHandle {
     pub(super) fn appended(self: &Arc<Self>, chunks: Vec<Chunk>) {
         let mut inbox = self.inbox();
         for chunk in chunks {
-            inbox.bytes += chunk.bytes_len();
+            inbox.bytes += chunk.memory();
             inbox.chunks.push_back(chunk);
         }
         while inbox.bytes > INBOX_BYTES {
             let Some(oldest) = inbox.chunks.pop_front() else { break };
-            inbox.bytes -= oldest.bytes_len();
+            inbox.bytes -= oldest.memory();
         }
         let wake = inbox.wake();
         drop(inbox);

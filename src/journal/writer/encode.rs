@@ -13,7 +13,7 @@ use crate::{
     policy::record::{Cursor, FilteredOut, LaneCursor, LedgerLine, RecordChange, RedrivePage, RedrivenEvent},
     store::{
         Family, StoreError,
-        chunk::{Chunk, SealedChunk},
+        chunk::SealedChunk,
         keys::{self, MetaKind},
         ledger,
         records::{FloorRecord, StoredRecord},
@@ -114,11 +114,11 @@ impl GroupWriter {
         let published = PublishReceipt { first: partition.next, appended: partition.appended, duplicates };
         for chunk in chunks {
             let first = partition.next;
-            let bytes = chunk.stamp(partition.appended, partition.running);
-            let chunk = Chunk::decode(first, bytes.clone()).map_err(|error| Error::Damaged(error.to_string()))?;
+            let chunk = chunk.append(first, partition.appended, partition.running);
+            let chunk = chunk.map_err(|error| Error::Damaged(error.to_string()))?;
             partition.next = chunk.end();
             partition.running = chunk.after();
-            group.batch.put(Family::Log, keys::log(id, first), bytes);
+            group.batch.put(Family::Log, keys::log(id, first), chunk.record());
             ids.append(&**store, &mut group.batch, id, &chunk);
             group.appended.push((id, chunk));
         }
