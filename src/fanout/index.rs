@@ -1,10 +1,10 @@
 //! Finds the subscriptions that an event goes to, once per event.
 //!
-//! The filter index returns candidates, and each candidate's filter is evaluated. All filters share one view of the
+//! The filter index returns candidates, and each candidate's filter is evaluated; a few filters are all evaluated. All filters share one view of the
 //! event, so each part of the event is parsed once. A chunk is matched in parts ([`Matching`]), so that other actors on
 //! the thread run in between.
 
-use std::sync::Arc;
+use std::{cell::LazyCell, sync::Arc};
 
 use crate::{
     event::{Event, Seq, SubscriptionId},
@@ -15,6 +15,9 @@ use crate::{
 
 /// The cost of a candidate, in bytes of an event.
 const CANDIDATE: usize = 256;
+
+/// So few filters are evaluated without a look into the index, which costs as much.
+const INDEXED: usize = 4;
 
 /// The filters of a topic's subscriptions.
 #[derive(Debug, Default)]
@@ -31,6 +34,8 @@ pub struct Matching {
     events: Vec<Event>,
     bytes: usize,
     matches: Matches,
+    /// The positions of the last matched event.
+    matched: Vec<u32>,
     /// Matched events.
     done: usize,
     /// Matched events that no filter passed.
@@ -54,21 +59,29 @@ impl TopicIndex {
     /// Begins to match consecutive events of a chunk. [`None`] if there are none.
     pub fn begin(&self, events: Vec<Event>, bytes: usize) -> Option<Matching> {
         let first = events.first()?.seq;
-        Some(Matching { first, events, bytes, matches: Matches::default(), done: 0, unmatched: 0 })
+        let (matches, matched) = (Matches::default(), Vec::new());
+        Some(Matching { first, events, bytes, matches, matched, done: 0, unmatched: 0 })
     }
 
     /// Matches the next event. Returns the cost in bytes; [`None`] once all are matched.
     pub fn advance(&self, matching: &mut Matching) -> Option<usize> {
         let event = matching.events.get(matching.done)?;
-        let view = self.filters.view(event);
-        let candidates = self.filters.candidates(&view);
-        let cost = event.wire_len() + CANDIDATE * (1 + candidates.len());
-        let passes = |position: &usize| self.plans[*position].filter().passes(&view);
-        let matched: Vec<u32> = candidates.into_iter().filter(passes).map(|position| position as u32).collect();
+        let view = LazyCell::new(|| self.filters.view(event));
+        let passes = |position: &usize| self.plans[*position].filter().passes_view(event, || &*view);
+        let (positions, matched) = (0..self.plans.len(), &mut matching.matched);
+        matched.clear();
+        let candidates = if positions.len() <= INDEXED {
+            matched.extend(positions.clone().filter(passes).map(|position| position as u32));
+            positions.len()
+        } else {
+            let candidates = self.filters.candidates(&view);
+            matched.extend(candidates.iter().copied().filter(passes).map(|position| position as u32));
+            candidates.len()
+        };
         matching.unmatched += u64::from(matched.is_empty());
-        matching.matches.push(&matched);
+        matching.matches.push(matched);
         matching.done += 1;
-        Some(cost)
+        Some(event.wire_len() + CANDIDATE * (1 + candidates))
     }
 
     /// Returns the chunk, the subscriptions that get any of its events, and the number of events without a

@@ -128,6 +128,11 @@ impl Filter {
         self.matches_as_stored(view.event()) || self.stop(view).is_none()
     }
 
+    /// The same for a view of `event` that is made when the first filter needs it.
+    pub fn passes_view<'v>(&self, event: &Event, view: impl FnOnce() -> &'v EventView<'v>) -> bool {
+        self.matches_as_stored(event) || self.stop(view()).is_none()
+    }
+
     /// Whether `event` matches, and if not, why.
     pub fn explain(&self, event: &Event) -> FilterResult {
         let view = EventView::new(event);
