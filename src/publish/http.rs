@@ -10,8 +10,9 @@ use std::{
 };
 
 use actix_web::{
-    HttpRequest, HttpResponse,
+    FromRequest as _, HttpRequest, HttpResponse,
     body::{BodySize, BoxBody, MessageBody},
+    dev::{ServiceRequest, ServiceResponse},
     http::{
         Method,
         header::{ALLOW, HeaderName, HeaderValue},
@@ -45,8 +46,7 @@ pub const VERSION: &str = "^[0-9]{4}-[0-9]{2}-[0-9]{2}(-[0-9A-Za-z]+)?$";
 /// Adds the publish endpoint to an app that has a `web::Data<Publisher>`.
 pub fn configure(config: &mut web::ServiceConfig) {
     let [publishing, asking] = METHODS;
-    // Nearly every client sends the paths as they are written here, which are found faster than any spelling of them.
-    for pattern in PATHS.map(str::to_owned).into_iter().chain(PATHS.map(pattern)) {
+    for pattern in PATHS.map(pattern) {
         let events = web::resource(pattern)
             .route(web::method(publishing.clone()).to(publish))
             .route(web::method(asking.clone()).to(options))
@@ -54,7 +54,47 @@ pub fn configure(config: &mut web::ServiceConfig) {
             .default_service(web::to(method_not_allowed));
         config.service(events);
     }
+    config.app_data(PublishRoutes);
     namespace::configure(config);
+}
+
+/// Marks an app that has the publish endpoint.
+#[derive(Clone, Copy, Debug)]
+struct PublishRoutes;
+
+/// Routes a publish request whose path is written as in [`PATHS`], as nearly every client writes it, without the router and its
+/// regular expressions. False for any other request; true: [`publish_directly`] handles it as the router would.
+pub fn route_directly(request: &mut ServiceRequest) -> bool {
+    if request.method() != Method::POST || request.app_data::<PublishRoutes>().is_none() {
+        return false;
+    }
+    let Some(above) = request.path().strip_suffix("/api/events") else { return false };
+    let named = |kind, above: &str| {
+        let name = above.strip_prefix('/')?;
+        let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        is_name.then(|| (kind, name.to_owned()))
+    };
+    let found = match (above.strip_prefix("/topics"), above.strip_prefix("/domains")) {
+        (Some(above), _) => named("topic", above),
+        (None, Some(above)) => named("domain", above),
+        (None, None) if above.is_empty() => return true,
+        (None, None) => None,
+    };
+    let Some((kind, name)) = found else { return false };
+    request.match_info_mut().add_static(kind, name);
+    true
+}
+
+/// Handles a request that [`route_directly`] has routed. The caller adds the id of the request to the response.
+pub async fn publish_directly(request: ServiceRequest, called: RequestAuthority) -> actix_web::Result<ServiceResponse> {
+    let (request, mut payload) = request.into_parts();
+    let mut body = web::Payload::from_request(&request, &mut payload).await?;
+    let publisher = web::Data::<Publisher>::extract(&request).await?;
+    let response = match publisher.publish(&request, &mut body, Some(called)).await {
+        Ok(()) => HttpResponse::Ok().finish(),
+        Err(refusal) => refused(&publisher, &refusal, body),
+    };
+    Ok(ServiceResponse::new(request, response))
 }
 
 /// The router's pattern of a path. As in Azure, case and a final slash do not matter.
@@ -76,10 +116,14 @@ pub async fn not_found(publisher: web::Data<Publisher>, request: HttpRequest) ->
 }
 
 async fn publish(publisher: web::Data<Publisher>, request: HttpRequest, mut body: web::Payload) -> HttpResponse {
-    match publisher.publish(&request, &mut body).await {
+    match publisher.publish(&request, &mut body, None).await {
         Ok(()) => HttpResponse::Ok().insert_header(request_id()).finish(),
-        Err(refusal) => publisher.refuse(&refusal).map_body(|_, text| RefusedResponse { text, _unread: body }.boxed()),
+        Err(refusal) => refused(&publisher, &refusal, body),
     }
+}
+
+fn refused(publisher: &Publisher, refusal: &Refusal, body: web::Payload) -> HttpResponse {
+    publisher.refuse(refusal).map_body(|_, text| RefusedResponse { text, _unread: body }.boxed())
 }
 
 /// An id for support. It is not a secret, so it costs no system call.

@@ -10,7 +10,7 @@
 //! table has entries only for holders with bytes, so the total bounds it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     net::{IpAddr, Ipv4Addr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -51,7 +51,10 @@ enum BytesHolder {
 
 /// The holders of a request at every level, the widest first.
 #[derive(Clone, Debug)]
-pub struct Request(Vec<BytesHolder>);
+pub struct Request {
+    namespace: Option<BytesHolder>,
+    own: [BytesHolder; 2],
+}
 
 impl Request {
     /// A request from this address to a topic, in this namespace or in none.
@@ -59,7 +62,11 @@ impl Request {
         let address = address.map_or(Ipv4Addr::UNSPECIFIED.into(), counted_as);
         let namespace = namespace.map(|name| BytesHolder::Namespace(name.to_ascii_lowercase()));
         let own = [BytesHolder::Topic(topic), BytesHolder::Address(topic, address)];
-        Self(namespace.into_iter().chain(own).collect())
+        Self { namespace, own }
+    }
+
+    fn holders(&self) -> impl Iterator<Item = &BytesHolder> {
+        self.namespace.iter().chain(&self.own)
     }
 
     pub(super) fn to(topic: &TopicHandle, record: &TopicRecord, address: Option<IpAddr>) -> Self {
@@ -87,11 +94,6 @@ impl InFlightBytes {
         self.bytes
     }
 
-    /// Whether this many bytes would be accepted now. Reserves nothing.
-    pub fn has(&self, request: &Request, bytes: usize) -> bool {
-        self.lock().fits(self, request, bytes)
-    }
-
     /// Reserves bytes.
     ///
     /// # Errors
@@ -111,7 +113,7 @@ impl InFlightBytesState {
     fn fits(&self, room: &InFlightBytes, request: &Request, more: usize) -> bool {
         let Some(mut spare) = room.bytes.saturating_sub(self.total).checked_sub(more) else { return false };
         let mut share = OUTER_SHARE;
-        for holder in &request.0 {
+        for holder in request.holders() {
             let would = self.by.get(holder).copied().unwrap_or(0) + more;
             let most = share * spare;
             if would > most.max(2 * room.request_bytes) {
@@ -126,11 +128,19 @@ impl InFlightBytesState {
 
     fn change(&mut self, request: &Request, from: usize, to: usize) {
         self.total = self.total - from + to;
-        for holder in &request.0 {
-            let in_flight = self.by.entry(holder.clone()).or_default();
-            *in_flight = *in_flight - from + to;
-            if *in_flight == 0 {
-                self.by.remove(holder);
+        for holder in request.holders() {
+            match self.by.entry(holder.clone()) {
+                Entry::Vacant(holder) => {
+                    holder.insert(to);
+                }
+                Entry::Occupied(mut holder) => {
+                    let in_flight = *holder.get() - from + to;
+                    if in_flight == 0 {
+                        holder.remove();
+                    } else {
+                        holder.insert(in_flight);
+                    }
+                }
             }
         }
     }
@@ -145,6 +155,11 @@ pub struct Permit {
 }
 
 impl Permit {
+    /// Whether the reservation could be extended to `bytes` in all now.
+    pub fn could_grow_to(&self, bytes: usize) -> bool {
+        self.room.lock().fits(&self.room, &self.request, bytes.saturating_sub(self.bytes))
+    }
+
     /// Extends the reservation to `bytes` in all. On failure it does not change.
     ///
     /// # Errors

@@ -9,16 +9,19 @@
 //! once.
 
 use std::{
+    future::poll_fn,
     mem,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    task::Poll,
     time::Duration,
 };
 
 use actix_web::{
     HttpRequest, HttpResponse,
+    error::PayloadError,
     http::header::{CONTENT_TYPE, HeaderMap},
     web,
 };
@@ -152,12 +155,18 @@ impl Publisher {
         (self.room.taken(), self.room.bytes())
     }
 
-    pub(super) async fn publish(&self, request: &HttpRequest, body: &mut web::Payload) -> Result<(), Refusal> {
+    /// `called` is the host that the request was sent to, if it is known already.
+    pub(super) async fn publish(
+        &self,
+        request: &HttpRequest,
+        body: &mut web::Payload,
+        called: Option<RequestAuthority>,
+    ) -> Result<(), Refusal> {
         let began = self.clock.now();
         self.refuse_closed()?;
         let topic = find_topic(self, request).inspect_err(|refusal| self.unknown_topics.refused(refusal.counted()))?;
         let taking = async {
-            self.ask(request, &KeyScope::of(&topic.record()), TokenRole::Publish).await?;
+            self.ask(request, called, &KeyScope::of(&topic.record()), TokenRole::Publish).await?;
             self.take(&topic, request, body, &self.limits, began).await
         };
         let taken = taking.await;
@@ -177,7 +186,7 @@ impl Publisher {
             found.inspect_err(|refusal| self.unknown_topics.refused(refusal.counted()))?;
         let limits = PublishLimits { events_max: self.limits.namespace_events_max, ..self.limits };
         let taking = async {
-            self.ask(request, &KeyScope::in_namespace(&namespace, &topic.record()), TokenRole::Publish).await?;
+            self.ask(request, None, &KeyScope::in_namespace(&namespace, &topic.record()), TokenRole::Publish).await?;
             self.take(&topic, request, body, &limits, began).await
         };
         let taken = taking.await;
@@ -202,7 +211,7 @@ impl Publisher {
         let entered = namespace::find(self, request)?;
         let record = entered.topic.record();
         let scope = KeyScope::in_namespace(&entered.namespace, &record);
-        let token = self.ask(request, &scope, TokenRole::Consume).await?;
+        let token = self.ask(request, None, &scope, TokenRole::Consume).await?;
         Ok((entered, token))
     }
 
@@ -213,11 +222,13 @@ impl Publisher {
     async fn ask(
         &self,
         request: &HttpRequest,
+        called: Option<RequestAuthority>,
         scope: &KeyScope<'_>,
         role: TokenRole,
     ) -> Result<Option<Arc<Token>>, Refusal> {
+        let called = called.map_or_else(|| self.called(request), Ok);
         // A token expires by the issuer's clock, so the wall clock applies.
-        let checked = self.gate.check(request, scope, role, self.clock.wall());
+        let checked = called.and_then(|called| self.gate.check(request, &called, scope, role, self.clock.wall()));
         if let Err(refusal) = &checked {
             self.gate.delay_refusal(request, refusal, self.clock.now()).await;
         }
@@ -290,7 +301,8 @@ impl Publisher {
             None => schema::read(&target, &content, &body, limits)?,
         };
         note_nonconforming(topic, &target);
-        let (events, bytes, asked) = (draft.count(), body.len(), self.clock.now());
+        let (events, bytes) = (draft.count(), body.len());
+        let asked = if traced.is_some() || self.throttle.is_limited() { self.clock.now() } else { began };
         self.throttle.take(topic.partition(), events, bytes, asked);
         drop(body);
         let appended = self.append(topic, draft, record.ingress.duplicate_window(), permit).await;
@@ -381,15 +393,16 @@ impl Publisher {
     ) -> Result<(Bytes, Permit), Refusal> {
         let no_room = |in_flight_bytes::Full| Refusal::NoRoom;
         let sender = in_flight_bytes::Request::to(topic, &topic.record(), self.gate.client(request));
-        // Refused before it is sent, if there is no room for the announced length.
-        if !self.room.has(&sender, announced) {
-            return Err(Refusal::NoRoom);
-        }
         let mut permit = self.room.enter(sender, 0).map_err(no_room)?;
         // Most bodies arrive whole with their heads: they need no timer and no copy. A part that others follow is copied,
         // because it is a part of a larger buffer.
         let (mut first, mut received, mut wait) = (Bytes::new(), BytesMut::new(), None);
-        let mut next = body.next().now_or_never();
+        let mut next = first_part(body).await;
+        let is_whole = matches!(&next, Some(Some(Ok(part))) if part.len() == announced);
+        // Refused before the rest is sent, if there is no room for the announced length.
+        if !is_whole && !permit.could_grow_to(announced) {
+            return Err(Refusal::NoRoom);
+        }
         loop {
             let part = match next {
                 Some(None) => break,
@@ -397,7 +410,9 @@ impl Publisher {
                 None => None,
             };
             if !first.is_empty() {
-                received.reserve(announced.min(PREPARED_BYTES));
+                // Announcing a length reserves little: there is room for all of a body once half of it has come.
+                let is_coming = first.len() >= announced / 2;
+                received.reserve(if is_coming { announced } else { announced.min(PREPARED_BYTES) });
                 received.extend_from_slice(&mem::take(&mut first));
             }
             next = match part {
@@ -439,12 +454,16 @@ impl Publisher {
         self.gate.called(request)
     }
 
-    /// The response to a request with an invalid host; [`None`] for a valid one.
-    pub fn refuse_host(&self, request: &HttpRequest) -> Option<HttpResponse> {
-        self.gate.check_host(request).err().map(|refusal| self.refuse(&refusal))
+    /// The host that a request was sent to, before its route is known.
+    ///
+    /// # Errors
+    /// The refusal of a request with an invalid host, or without one.
+    pub fn check_host(&self, request: &HttpRequest) -> Result<RequestAuthority, Refusal> {
+        self.gate.check_host(request)
     }
 
-    pub(super) fn refuse(&self, refusal: &Refusal) -> HttpResponse {
+    /// The response of a refusal.
+    pub fn refuse(&self, refusal: &Refusal) -> HttpResponse {
         refusal.respond(Uuid::new_v4(), self.clock.now())
     }
 
@@ -452,6 +471,22 @@ impl Publisher {
     pub fn refuse_in_namespace(&self, refusal: &Refusal) -> HttpResponse {
         refusal.respond_in_namespace(Uuid::new_v4(), self.clock.now())
     }
+}
+
+/// The first part of a body; [`None`] if it has not come with the head. The HTTP library hands a body over only after it has
+/// polled the handler of the request once.
+async fn first_part(body: &mut web::Payload) -> Option<Option<Result<Bytes, PayloadError>>> {
+    let mut is_polled = false;
+    let polled = poll_fn(|cx| match body.poll_next_unpin(cx) {
+        Poll::Ready(part) => Poll::Ready(Some(part)),
+        Poll::Pending if is_polled => Poll::Ready(None),
+        Poll::Pending => {
+            is_polled = true;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    });
+    polled.await
 }
 
 /// Counts the events whose data does not match, and logs one of a thousand.

@@ -53,6 +53,11 @@ impl PublishThrottle {
         Self { rates, buckets: Mutex::new(TopicBuckets { used: HashMap::new(), most: BUCKETS_KEPT }) }
     }
 
+    /// Whether there is a limit.
+    pub(super) fn is_limited(&self) -> bool {
+        self.rates != TopicRates::default()
+    }
+
     /// Checks whether the topic accepts a request now.
     pub(super) fn check(&self, topic: PartitionId, now: Timestamp) -> Result<(), Refusal> {
         let Some(used) = self.lock().used.get(&topic).map(|used| used.at(now, self.rates)) else { return Ok(()) };
@@ -69,7 +74,7 @@ impl PublishThrottle {
 
     /// Takes the tokens of a request.
     pub(super) fn take(&self, topic: PartitionId, events: u32, bytes: usize, now: Timestamp) {
-        if self.rates == TopicRates::default() {
+        if !self.is_limited() {
             return;
         }
         let mut buckets = self.lock();

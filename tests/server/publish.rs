@@ -102,3 +102,39 @@ fn an_unknown_path_has_azures_error() {
     );
     assert!(text.contains(" Request '") && !text.contains("secret"), "{text}");
 }
+
+#[test]
+fn a_path_is_answered_however_it_is_spelled() {
+    let server = Server::start(&[]);
+    let key = server.topic("orders", "EventGridSchema");
+    let event = br#"[{"id":"1","subject":"/s","eventType":"T","eventTime":"2026-11-20T10:00:00Z"}]"#;
+    let mut client = Client::new(server.at());
+    let mut answers = |usual: &str, key: &str, body: &[u8]| {
+        // The router finds the second one.
+        [usual.to_owned(), usual.replace("events", "Events")].map(|path| {
+            let answer = client.ask("POST", &path, &[("aeg-sas-key", key)], body).expect("an answer");
+            assert_eq!(answer.header("x-ms-request-id"), answer.header("x-ms-correlation-request-id"), "{path}");
+            let id = answer.header("x-ms-request-id").expect("an id");
+            assert_eq!(id.len(), 36, "{id}");
+            let problem = if answer.status == 200 { None } else { Some(answer.codes()) };
+            (answer.status, problem)
+        })
+    };
+    let path = events_path("orders");
+    for (path, key, body, status) in [
+        (&*path, &*key, &event[..], 200),
+        (&path, &key, b"", 400),
+        (&path, "bm9uZQ==", event, 401),
+        ("/topics/nobody/api/events", &key, event, 404),
+        ("/domains/orders/api/events", &key, event, 404),
+        ("/topics//api/events", &key, event, 404),
+        ("/topics/a/b/api/events", &key, event, 404),
+        ("/api/events", &key, event, 404),
+        ("/api/events?api-version=x", &key, event, 404),
+        (&format!("{path}?api-version=x"), &key, event, 400),
+        (&format!("{path}?api-version=2018-01-01"), &key, event, 200),
+    ] {
+        let [direct, routed] = answers(path, key, body);
+        assert_eq!((direct.0, &direct), (status, &routed), "{path}");
+    }
+}

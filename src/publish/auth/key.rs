@@ -1,6 +1,8 @@
 //! Access keys. A key is opaque, and compared in constant time with all keys of the scope.
 
-use actix_web::HttpRequest;
+use std::borrow::Cow;
+
+use actix_web::{HttpRequest, http::header::HeaderName};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use subtle::{Choice, ConstantTimeEq};
 use url::form_urlencoded;
@@ -8,16 +10,16 @@ use url::form_urlencoded;
 use super::host::RequestAuthority;
 use crate::{control::record::topic::AccessKeys, publish::Refusal};
 
-const KEY: &str = "aeg-sas-key";
+const KEY: HeaderName = HeaderName::from_static("aeg-sas-key");
 
 /// .NET's error for a key that is not base64. Some clients match this text.
 const NOT_BASE64: &str = "The input is not a valid Base-64 string as it contains a non-base 64 character, more than two \
                           padding characters, or an illegal character among the padding characters";
 
 /// The key of the request's header or query.
-pub(super) fn presented_key(request: &HttpRequest) -> Option<Vec<u8>> {
-    let in_header = request.headers().get(KEY).map(|key| key.as_bytes().to_vec());
-    in_header.or_else(|| in_query(request.query_string()))
+pub(super) fn presented_key(request: &HttpRequest) -> Option<Cow<'_, [u8]>> {
+    let in_header = request.headers().get(KEY).map(|key| key.as_bytes().into());
+    in_header.or_else(|| in_query(request.query_string()).map(Cow::Owned))
 }
 
 pub(super) fn check(given: &[u8], keys: &[&AccessKeys], called: &RequestAuthority) -> Result<(), Refusal> {
@@ -25,7 +27,7 @@ pub(super) fn check(given: &[u8], keys: &[&AccessKeys], called: &RequestAuthorit
     if given.is_empty() {
         return Err(Refusal::EmptyKey);
     }
-    let is = |key: &str| -> Choice { given.ct_eq(key.as_bytes()) & Choice::from(u8::from(!key.is_empty())) };
+    let is = |key: &str| -> Choice { are_equal(given, key.as_bytes()) & Choice::from(u8::from(!key.is_empty())) };
     if bool::from(keys.iter().fold(Choice::from(0), |fits, keys| fits | is(&keys.key1) | is(&keys.key2))) {
         return Ok(());
     }
@@ -36,8 +38,19 @@ pub(super) fn check(given: &[u8], keys: &[&AccessKeys], called: &RequestAuthorit
     Err(Refusal::NotAuthorized { host: called.to_string(), why })
 }
 
+/// Compares in constant time for a length, eight bytes at once.
+fn are_equal(a: &[u8], b: &[u8]) -> Choice {
+    if a.len() != b.len() {
+        return Choice::from(0);
+    }
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks(), b.as_chunks());
+    let words = a.iter().zip(b).map(|(a, b)| u64::from_ne_bytes(*a).ct_eq(&u64::from_ne_bytes(*b)));
+    words.fold(a_rest.ct_eq(b_rest), |equal, word| equal & word)
+}
+
 /// The key of a query. Clients often do not escape `+`, which decodes to a space, which base64 does not have.
 fn in_query(query: &str) -> Option<Vec<u8>> {
-    let (_, key) = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name.eq_ignore_ascii_case(KEY))?;
+    let (_, key) =
+        form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name.eq_ignore_ascii_case(KEY.as_str()))?;
     Some(key.replace(' ', "+").into_bytes())
 }

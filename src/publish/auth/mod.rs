@@ -88,25 +88,26 @@ impl Authenticator {
         RequestAuthority::of(request, &self.rules.trusted_proxies)
     }
 
-    /// Checks the host before a route is known; a host must be present.
-    pub(super) fn check_host(&self, request: &HttpRequest) -> Result<(), Refusal> {
+    /// The same before a route is known; a host must be present.
+    pub(super) fn check_host(&self, request: &HttpRequest) -> Result<RequestAuthority, Refusal> {
         host::require(request)?;
-        self.called(request).map(|_| ())
+        self.called(request)
     }
 
-    /// Authenticates the request of a caller who needs this role. A refusal is counted, and logged without the credential.
+    /// Authenticates the request to the host `called` of a caller who needs this role. A refusal is counted, and logged without
+    /// the credential.
     /// Returns the caller's token, if it has a name.
     pub(super) fn check(
         &self,
         request: &HttpRequest,
+        called: &RequestAuthority,
         scope: &KeyScope<'_>,
         role: TokenRole,
         now: Timestamp,
     ) -> Result<Option<Arc<Token>>, Refusal> {
-        let called = self.called(request)?;
         let client = self.client(request);
         let checked =
-            network::check(scope, client).and_then(|()| self.check_credential(request, &called, (scope, role), now));
+            network::check(scope, client).and_then(|()| self.check_credential(request, called, (scope, role), now));
         if let Err(refusal) = &checked {
             self.counts.count(refusal, scope, client, now);
         }

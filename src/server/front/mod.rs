@@ -54,7 +54,7 @@ use super::{
 use crate::{
     admin::request_id,
     metrics::ListenerCounters,
-    publish::{auth::host::LocalAddress, http::Publisher},
+    publish::{self, auth::host::LocalAddress, http::Publisher},
 };
 
 /// The response to a connection beyond the limit. It is constant, and nothing of the request is read.
@@ -421,11 +421,21 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
             let publisher = request.app_data::<web::Data<Publisher>>();
             let may_write = may_write(request.method(), request.path());
             let stall = request.app_data::<WriteStall>().filter(|_| may_write).cloned();
-            let refusal = publisher.and_then(|publisher| publisher.refuse_host(request.request()));
+            let (called, refusal) = match publisher.map(|publisher| publisher.check_host(request.request())) {
+                Some(Ok(called)) => (Some(called), None),
+                Some(Err(refusal)) => (None, publisher.map(|publisher| publisher.refuse(&refusal))),
+                None => (None, None),
+            };
             let stalled = || stall.as_ref()?.reason().map(|reason| unavailable(explain(reason)));
             let response = match refusal.or_else(stalled) {
                 Some(refusal) => Either::Left(ready(Ok(request.into_response(refusal)))),
-                None => Either::Right(unless_stalled(service.call(request), stall)),
+                None => {
+                    let response = match called.filter(|_| publish::http::route_directly(&mut request)) {
+                        Some(called) => Either::Left(Box::pin(publish::http::publish_directly(request, called))),
+                        None => Either::Right(service.call(request)),
+                    };
+                    Either::Right(unless_stalled(response, stall))
+                }
             };
             let counters = Arc::clone(&counters);
             async move {
