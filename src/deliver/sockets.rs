@@ -3,7 +3,7 @@
 //! A connection in use belongs to a request in flight, and a request takes a permit before it is sent. An idle
 //! connection takes a permit of another kind, or borrows that of a request while enough of these are free; otherwise it is
 //! closed instead of kept. So deliveries never use the descriptors that the store and the publishers need. When requests
-//! become short of permits, the clients close the connections that borrowed some ([`Sockets::reclaimed`]).
+//! become short of permits, the clients close the connections that borrowed some (`Sockets::reclaimed`).
 //!
 //! A request never waits once it has left the subscription, because its attempt would be counted and its time would
 //! run. Instead the subscription checks [`Sockets::free`] before it sends, and is woken when a permit is free. Two

@@ -373,7 +373,8 @@ impl Delivery {
         let Bound { address, health, .. } = bound;
         let of_node = ownership.map(|ownership| &*ownership.node.certificates).unwrap_or_default();
         let certificates = certificates::in_use(&core.config, address, of_node, &client.identities);
-        let system_topic = system_topic::start(core, Arc::clone(&certificates));
+        let others = launch.core.as_ref().map(|core| core.others.clone());
+        let system_topic = system_topic::start(core, Arc::clone(&certificates), others.as_ref());
         let DeadLetterService { stores, routing, handles, lifeline } =
             startup::start_dead_letters(core, system_topic.as_ref())?;
         targets.dead_letters = handles;
@@ -389,7 +390,6 @@ impl Delivery {
         startup::start_background_tasks(core).await;
         actix_rt::spawn(actor_factory::run(starts, arbiters.hosts(context)));
         let publisher = startup::publisher(core, gate, tracer.clone());
-        let others = launch.core.as_ref().map(|core| core.others.clone());
         startup::attach_topics(core, client, &publisher, others);
         startup::attach_journal(health, &core.journal);
         Ok(Self {

@@ -133,7 +133,6 @@ impl CorePlan<'_> {
             store.address.path.push(format!("shard-{shard}"));
         }
         let is_here = |name: &str| shard_of(name, self.shards) == shard;
-        config.system_topic.name = config.system_topic.name.take().filter(|name| is_here(name));
         let declared = process.declared.clone().map(|Declared { mut resources, groups }| {
             resources.retain(|resource| resource.names.get(1).is_some_and(|name| is_here(name)));
             Declared { resources, groups }

@@ -7,6 +7,8 @@
 //! - Each dead-letter file is announced at least once. The id of its event is the file's GUID, so a repeated one has the same
 //!   id. All other events are published at most once, and may be dropped (`crate::control::system_events`).
 //! - A topic that does not exist or rejects an event is logged. It holds up nothing.
+//! - In a cluster with several shards the shard of the topic's name publishes its events, and each other one only if the topic is
+//!   spread: then it has a part of it.
 
 mod watch;
 
@@ -17,8 +19,9 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use self::watch::Watch;
-use super::{certificates::ShownCertificates, local_topics, settings, startup::Core};
+use super::{certificates::ShownCertificates, local_topics, router::OtherShards, settings, startup::Core};
 use crate::{
+    cluster::shard_of,
     config,
     control::{
         registry::{Registry, TopicHandle},
@@ -44,6 +47,8 @@ pub(super) struct SystemTopic {
     journal: Journal,
     /// The topic's name.
     name: String,
+    /// Whether another shard leads it, so that this one has it only if it is spread.
+    is_led_elsewhere: bool,
     limits: publish::PublishLimits,
     pub(super) events: Arc<SystemEvents>,
 }
@@ -56,15 +61,27 @@ enum PublishError {
     Temporary(journal::Error),
 }
 
-/// Starts the publisher and the watch of event subscriptions, certificates and the disk, if the settings name a topic.
-pub(super) fn start(core: &Core, certificates: ShownCertificates) -> Option<Arc<SystemTopic>> {
+/// Starts the publisher and the watch of event subscriptions, certificates and the disk, if the settings name a topic. `others`
+/// are the other shards of a cluster with several.
+pub(super) fn start(
+    core: &Core,
+    certificates: ShownCertificates,
+    others: Option<&OtherShards>,
+) -> Option<Arc<SystemTopic>> {
     let Core { config, clock, journal, registry } = core;
     let config::SystemTopic { name, interval, disk_free_bytes, certificate_expiry } = config.system_topic.clone();
     let (events, waiting) = SystemEvents::new(clock.clone());
     let limits = settings::publish_limits(config);
     let events_of_registry = Arc::clone(&events);
-    let topic = SystemTopic { registry: Arc::clone(registry), journal: journal.clone(), name: name?, limits, events };
-    let topic = Arc::new(topic);
+    let name = name?;
+    let topic = Arc::new(SystemTopic {
+        registry: Arc::clone(registry),
+        journal: journal.clone(),
+        is_led_elsewhere: others.is_some_and(|others| shard_of(&name, others.shards()) != others.own),
+        name,
+        limits,
+        events,
+    });
     registry.report_changes_to(events_of_registry);
     let mut watch = Watch::new(certificates, disk_free_bytes, certificate_expiry);
     let (publisher, watched, clock) = (Arc::clone(&topic), Arc::clone(&topic), clock.clone());
@@ -122,10 +139,14 @@ impl SystemTopic {
         }
     }
 
-    /// False if the event is about an event subscription that receives it.
+    /// False if the event is about an event subscription that receives it, or if only other shards have the topic.
     async fn append(&self, event: &SystemEvent) -> Result<bool, PublishError> {
         let none = || PublishError::Permanent("the topic does not exist".to_owned());
-        let topic = self.registry.topic(&self.name).ok_or_else(none)?;
+        let topic = match self.registry.topic(&self.name) {
+            Some(topic) => topic,
+            None if self.is_led_elsewhere => return Ok(false),
+            None => return Err(none()),
+        };
         if event.partition.is_some_and(|partition| self.fed_partitions(&topic).contains(&partition)) {
             return Ok(false);
         }

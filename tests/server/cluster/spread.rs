@@ -11,11 +11,12 @@ use serde_json::{Value, json};
 use super::{
     LONG,
     chaos::{Clients, lock, publishes},
-    shards::{SHARDS, Sharded},
+    shards::{SHARDS, Sharded, names},
 };
 use crate::{
-    server::{assert_arrived, many, replay, wait_until_settled},
+    server::{assert_arrived, many, replay, system_topic::UNASKED, wait_until_settled},
     support::{
+        endpoint::{Endpoint, answer},
         load,
         nats::has_nats,
         server::{SCOPE, Server, SubscriptionSpec, events_path, operator, subscription, wait_for},
@@ -150,6 +151,39 @@ fn a_spread_topic_is_in_every_shard_and_each_node_takes_its_events() {
     wait_until_known(nodes);
     spread(nodes, &key, "again", 60);
     assert_eq!(published_by_shard(&nodes[0]).iter().sum::<u64>(), 60);
+}
+
+#[test]
+fn a_spread_system_topic_has_the_events_about_topics_of_every_shard() {
+    if !has_nats() {
+        return;
+    }
+    let sharded = Sharded::start(&[("SYSTEM_TOPIC__NAME", "server"), UNASKED]);
+    let (nodes, endpoint) = (&sharded.cluster.nodes, Endpoint::start(vec![answer(200, "", "")]));
+    let properties = json!({"partitionCount": SHARDS, "inputSchema": "CloudEventSchemaV1_0"});
+    nodes[0].topic_of("server", &properties);
+    let created = "Microsoft.EventGrid.SubscriptionCreated";
+    let all = SubscriptionSpec::of(&endpoint.url()).schema("CloudEventSchemaV1_0").types(&[created]);
+    nodes[1].subscribe("server", "all", &all);
+    // A topic in each shard, and one in all of them.
+    make(&nodes[2]);
+    let names: Vec<String> = names().into_iter().chain([NAME.to_owned()]).collect();
+    for (number, name) in names.iter().enumerate() {
+        let node = &nodes[number % 3];
+        if name != NAME {
+            node.topic(name, "EventGridSchema");
+        }
+        node.subscribe(name, "all", &SubscriptionSpec::of(&endpoint.url()));
+    }
+    wait_for("an event for each", LONG, || endpoint.requests().len() >= names.len());
+    wait_until_settled(&nodes[0], "server", "all");
+    let subject = |body: &[u8]| serde_json::from_slice::<Value>(body).expect("JSON")["subject"].to_string();
+    let mut subjects: Vec<String> = endpoint.requests().iter().map(|request| subject(&request.body)).collect();
+    subjects.sort_unstable();
+    let mut wanted: Vec<String> =
+        names.iter().map(|name| format!("\"{SCOPE}/{name}/eventSubscriptions/all\"")).collect();
+    wanted.sort_unstable();
+    assert_eq!(subjects, wanted);
 }
 
 #[test]
