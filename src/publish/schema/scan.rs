@@ -11,8 +11,8 @@ const BLOCK: usize = 64;
 /// A string is searched by this many words before it is by blocks.
 const WORDS: usize = 4;
 
-/// The maximum depth: a level is a bit of [`Levels`].
-const DEPTH_MAX: usize = u128::BITS as usize;
+/// Levels that are told apart: each is a bit of [`Levels`].
+const LEVELS: usize = u128::BITS as usize;
 
 /// Reads an array of objects, whose members may be nested `depth_max` levels deep, and passes the members of each to `each`.
 /// [`None`] at the first error, whatever it is, and where `each` returns [`None`].
@@ -21,7 +21,7 @@ pub(super) fn objects<'a, T: ObjectMembers<'a>>(
     depth_max: usize,
     mut each: impl FnMut(T) -> Option<()>,
 ) -> Option<()> {
-    let mut scan = Scan { text, bytes: text.as_bytes(), at: 0, depth_max: depth_max.min(DEPTH_MAX) };
+    let mut scan = Scan { text, bytes: text.as_bytes(), at: 0, depth_max: depth_max.min(LEVELS) };
     scan.skip_space();
     scan.expect(b'[')?;
     loop {
