@@ -154,7 +154,7 @@ async fn the_connection_that_was_used_last_is_reused() {
         vec![Step::Pause(Duration::from_millis(30)), say("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")],
         answer(200, "", ""),
     ]);
-    let keep_alive = Duration::from_millis(200);
+    let keep_alive = Duration::from_millis(500);
     let client = WebhookClient::new(ClientOptions { keep_alive, ..options() });
     let url = endpoint.url();
     futures_util::future::join(post_to(&client, &url, AMPLE), post_to(&client, &url, AMPLE)).await;
