@@ -173,7 +173,7 @@ impl Shared {
                 is_marked.store(true, Ordering::SeqCst);
                 self.has_marked.store(true, Ordering::SeqCst);
             }
-            if self.is_cut(direction, is_marked) && !self.hold(direction, is_marked) {
+            if self.is_cut(direction, is_marked) && !self.hold(direction, is_marked, read > 0) {
                 for stream in [&from, &to] {
                     stream.shutdown(Shutdown::Both).ok();
                 }
@@ -196,15 +196,15 @@ impl Shared {
         }
     }
 
-    /// Waits for the end of a cut. False: the connection is broken.
-    fn hold(&self, direction: Direction, is_marked: &AtomicBool) -> bool {
+    /// Waits for the end of a cut. False: the connection is broken. The end of a connection waits, too, and does not count as held.
+    fn hold(&self, direction: Direction, is_marked: &AtomicBool, has_bytes: bool) -> bool {
         let breaks = self.breaks.load(Ordering::SeqCst);
         let is_whole = || self.breaks.load(Ordering::SeqCst) == breaks;
-        self.held.fetch_add(1, Ordering::SeqCst);
+        self.held.fetch_add(usize::from(has_bytes), Ordering::SeqCst);
         while self.is_cut(direction, is_marked) && !self.stop.load(Ordering::SeqCst) && is_whole() {
             thread::sleep(PAUSE);
         }
-        self.held.fetch_sub(1, Ordering::SeqCst);
+        self.held.fetch_sub(usize::from(has_bytes), Ordering::SeqCst);
         is_whole()
     }
 

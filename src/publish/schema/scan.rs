@@ -11,7 +11,7 @@ const BLOCK: usize = 64;
 /// A string is searched by this many words before it is by blocks.
 const WORDS: usize = 4;
 
-/// Levels that are told apart: each is a bit of [`Levels`].
+/// The most levels: each is a bit of [`Levels`].
 const LEVELS: usize = u128::BITS as usize;
 
 /// Reads an array of objects, whose members may be nested `depth_max` levels deep, and passes the members of each to `each`.
