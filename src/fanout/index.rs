@@ -1,7 +1,7 @@
 //! Finds the subscriptions that an event goes to, once per event.
 //!
-//! The filter index returns candidates, and each candidate's filter is evaluated; a few filters are all evaluated. All filters share one view of the
-//! event, so each part of the event is parsed once. A chunk is matched in parts ([`Matching`]), so that other actors on
+//! The filter index returns candidates, and each candidate's filter is evaluated; a few filters are all evaluated. All
+//! filters share one view of the event, so each part of the event is parsed once. A chunk is matched in parts ([`Matching`]), so that other actors on
 //! the thread run in between.
 
 use std::{cell::LazyCell, sync::Arc};

@@ -11,8 +11,8 @@
 //!
 //! Publishers write everything except the stamps ([`ChunkBuilder`]). The writer thread, which alone knows the time of
 //! the append and the position in the log, adds the stamps in place (`SealedChunk::append`), without copying the
-//! events or reading the table again. The running count and bytes are those of the partition *before* this chunk, so a backlog is the difference
-//! of two of them.
+//! events or reading the table again. The running count and bytes are those of the partition *before* this chunk, so a
+//! backlog is the difference of two of them.
 
 use bytes::{BufMut, Bytes, BytesMut};
 

@@ -29,8 +29,10 @@ use crate::{
     support::{
         load::{self, Load, Rate},
         nats::{Message, NatsCluster, PASSWORD, has_nats},
+        port::ReservedPort,
         server::{SCOPE, Server, SubscriptionSpec, say, wait_for},
         sink::{Behavior, Ledger, Sink},
+        tcp_proxy::TcpProxy,
     },
 };
 
@@ -77,6 +79,27 @@ impl Cluster {
             all.chain(of_node(index)).collect()
         };
         Self::prepare_on(nats, own)
+    }
+
+    /// Three nodes that run, of which the others call the first through a proxy, with these settings of the first and of the
+    /// others besides. The port is that of the first.
+    fn start_behind_proxy(
+        first: &[(&'static str, &str)],
+        others: &[(&'static str, &str)],
+    ) -> (Self, TcpProxy, ReservedPort) {
+        let port = ReservedPort::new();
+        let proxy = TcpProxy::start(&[port.address]);
+        let at = [("CLUSTER__NODE_LISTEN", port.address.to_string()), ("CLUSTER__ADVERTISE", proxy.at().to_string())];
+        let owned = |settings: &[(&'static str, &str)]| -> Vec<(&'static str, String)> {
+            settings.iter().map(|(key, value)| (*key, (*value).to_owned())).collect()
+        };
+        let own = |index| match index {
+            0 => [owned(first), at.to_vec()].concat(),
+            _ => owned(others),
+        };
+        let mut cluster = Self::prepare_each(NatsCluster::start(1, "always"), &[], own);
+        cluster.join_all();
+        (cluster, proxy, port)
     }
 
     /// Three nodes on one server of NATS, with these settings besides, that are called over https by this client.

@@ -35,7 +35,8 @@ pub fn accept(data_dir: &Path) -> io::Result<()> {
     File::open(data_dir)?.sync_all()
 }
 
-/// Removes what has not arrived as a whole, and puts a store that was accepted in its place. May be repeated after any of its steps.
+/// Removes what has not arrived as a whole, and puts a store that was accepted in its place. May be repeated after any of its
+/// steps.
 pub(super) fn settle(data_dir: &Path) -> io::Result<()> {
     remove(&arriving(data_dir))?;
     let arrived = data_dir.join(ARRIVED);

@@ -9,10 +9,9 @@ use super::{Cluster, LONG, START, STREAM, assert_all_arrive, keep_token, publish
 use crate::support::{
     load,
     nats::{NatsCluster, has_nats},
-    port::ReservedPort,
     server::{Server, SubscriptionSpec, events_path, operator, wait_for},
     sink::Sink,
-    tcp_proxy::{Cut, Direction, TcpProxy},
+    tcp_proxy::{Cut, Direction},
 };
 
 const IN_PLACE: &str = "the copy of the store is in place";
@@ -156,18 +155,7 @@ fn a_copy_that_was_altered_or_cut_on_its_way_is_refused_and_fetched_again() {
     if !has_nats() {
         return;
     }
-    let port = ReservedPort::new();
-    let proxy = TcpProxy::start(&[port.address]);
-    let own = |index| match index {
-        0 => vec![
-            ("CLUSTER__NODE_LISTEN", port.address.to_string()),
-            ("CLUSTER__ADVERTISE", proxy.at().to_string()),
-            ("CLUSTER__COPY_RATE", "256 KiB".to_owned()),
-        ],
-        _ => Vec::new(),
-    };
-    let mut cluster = Cluster::prepare_each(NatsCluster::start(1, "always"), &[], own);
-    cluster.join_all();
+    let (mut cluster, proxy, _port) = Cluster::start_behind_proxy(&[("CLUSTER__COPY_RATE", "256 KiB")], &[]);
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     publish_much(&cluster.nodes[0], &key, 0..40);
     wait_until_synced(&cluster, 0, "b");

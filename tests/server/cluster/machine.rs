@@ -25,10 +25,8 @@ use crate::{
         load,
         nats::{NatsCluster, has_nats},
         needs,
-        port::ReservedPort,
         server::{SCOPE, Server, SubscriptionSpec, events_path, operator, wait_for},
         sink::{Behavior, Sink},
-        tcp_proxy::TcpProxy,
     },
 };
 
@@ -419,19 +417,9 @@ fn a_connection_to_the_owner_that_was_idle_for_long_is_not_used() {
     if !has_nats() {
         return;
     }
-    let port = ReservedPort::new();
-    let proxy = TcpProxy::start(&[port.address]);
-    let own = |index| match index {
-        0 => vec![
-            ("CLUSTER__NODE_LISTEN", port.address.to_string()),
-            ("CLUSTER__ADVERTISE", proxy.at().to_string()),
-            ("LIMITS__IDLE_TIMEOUT", "1m".to_owned()),
-        ],
-        // One thread, so that all requests have the same connections.
-        _ => vec![("SERVER__WORKERS", "1".to_owned()), ("LIMITS__IDLE_TIMEOUT", "4s".to_owned())],
-    };
-    let mut cluster = Cluster::prepare_each(NatsCluster::start(1, "always"), &[], own);
-    cluster.join_all();
+    // One thread, so that all requests have the same connections.
+    let others = [("SERVER__WORKERS", "1"), ("LIMITS__IDLE_TIMEOUT", "4s")];
+    let (cluster, proxy, _port) = Cluster::start_behind_proxy(&[("LIMITS__IDLE_TIMEOUT", "1m")], &others);
     let key = cluster.nodes[1].topic("orders", "EventGridSchema");
     let publish = || assert_eq!(try_publish(&cluster.nodes[1], &key, "e", "s"), 200);
     publish();
