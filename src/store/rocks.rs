@@ -389,15 +389,11 @@ impl Store for RocksStore {
     }
 
     fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        let mut options = ReadOptions::default();
-        options.fill_cache(false);
-        read::scan(&self.db, self.family(family), options, from, upper, visit)
+        read::scan(&self.db, self.family(family), read::apart(), from, upper, visit)
     }
 
     fn last_apart(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        let mut options = ReadOptions::default();
-        options.fill_cache(false);
-        read::last(&self.db, self.family(family), options, lower, upper)
+        read::last(&self.db, self.family(family), read::apart(), lower, upper)
     }
 
     fn set_compaction_paused(&self, family: Family, on: bool) {

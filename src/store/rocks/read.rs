@@ -13,6 +13,13 @@ pub(super) fn get(db: &DB, family: &ColumnFamily, key: &[u8]) -> Result<Option<B
     Ok(found.map(|value| Bytes::copy_from_slice(&value)))
 }
 
+/// For reads that do not fill the block cache.
+pub(super) fn apart() -> ReadOptions {
+    let mut options = ReadOptions::default();
+    options.fill_cache(false);
+    options
+}
+
 /// Visits the records from `from` to below `upper`.
 pub(super) fn scan(
     db: &DB,
