@@ -107,7 +107,7 @@ pub use self::{
     history::record_history,
     placement::{Merge, Placement, SpreadScope, placement, placement_of_body},
     routes::{GridhookRoute, Operation},
-    spread::{Copies, OtherCores, SpreadTopics, share_copies},
+    spread::{Definitions, OtherCores, SpreadTopics, share_definitions},
 };
 use crate::{
     api::server::SettingView,

@@ -1,10 +1,10 @@
 //! Spread topics: each shard of a cluster has a part of the topic, with a log and actors of its own.
 //!
-//! The shard that the name hashes to leads: operators change its record and its event subscriptions only there. Its core sends
-//! all that it leads to the core of each other shard, which stores copies of the records as it stores any topic, so that
-//! nothing that serves topics knows of this.
+//! The shard that the name hashes to leads, and the others follow: operators change the topic and its event subscriptions only
+//! there. Its core sends the definitions of all that it leads to the core of each other shard, which stores them as it stores
+//! any topic, so that nothing that serves topics knows of this.
 //!
-//! - A copy exists only while the leader has the topic: it is created after it, and deleted before it. So no shard takes an
+//! - A follower has a topic only while the leader has it: it is created after it, and deleted before it. So no shard takes an
 //!   event of a topic that does not exist.
 //! - A change is answered once all shards have it. If one cannot store it in time, the answer says so; it is sent again in the
 //!   background, and a repeated request waits for it again.
@@ -38,20 +38,20 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The cores of the other shards.
 pub trait OtherCores: Send + Sync {
-    /// Sends the copies, as JSON of [`Copies`], to the core of a shard, which stores them.
-    fn store_copies(&self, shard: usize, copies: Bytes) -> BoxFuture<'_, Result<(), String>>;
+    /// Sends the JSON of [`Definitions`] to the core of a shard, which applies them.
+    fn apply_definitions(&self, shard: usize, definitions: Bytes) -> BoxFuture<'_, Result<(), String>>;
 }
 
-/// All that a shard leads.
+/// All spread topics that a shard leads.
 #[derive(Debug, Deserialize, Serialize)]
-pub struct Copies {
+pub struct Definitions {
     leader: usize,
-    topics: Vec<TopicCopy>,
+    topics: Vec<TopicDefinition>,
 }
 
-/// The records of a spread topic, without what each shard numbers itself.
+/// A spread topic with its event subscriptions, as a follower stores them: without what each shard numbers itself.
 #[derive(Debug, Deserialize, Serialize)]
-struct TopicCopy {
+struct TopicDefinition {
     topic: TopicRecord,
     subscriptions: Vec<SubscriptionRecord>,
 }
@@ -85,13 +85,13 @@ impl SpreadTopics {
         Self { own, cores, stored, leaving: Arc::default() }
     }
 
-    fn led(&self, registry: &Registry) -> Vec<TopicCopy> {
+    fn led(&self, registry: &Registry) -> Vec<TopicDefinition> {
         let leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let led = registry.topics().into_iter().filter_map(|topic| {
             let record = topic.record();
-            let is_led = record.is_spread() && !record.is_copy && !leaving.contains(&record.key());
+            let is_led = record.is_spread() && !record.is_follower && !leaving.contains(&record.key());
             let subscriptions = || topic.subscriptions().iter().map(|record| unnumbered(record)).collect();
-            is_led.then(|| TopicCopy { topic: copy(&record), subscriptions: subscriptions() })
+            is_led.then(|| TopicDefinition { topic: follower_of(&record), subscriptions: subscriptions() })
         });
         led.collect()
     }
@@ -121,14 +121,14 @@ impl SpreadTopics {
         if led.is_empty() && stored.is_none() && !is_asked {
             return Ok(());
         }
-        let copies =
-            serde_json::to_vec(&Copies { leader: self.own, topics: led }).map_err(|error| error.to_string())?;
+        let definitions =
+            serde_json::to_vec(&Definitions { leader: self.own, topics: led }).map_err(|error| error.to_string())?;
         let mut hasher = DefaultHasher::new();
-        hasher.write(&copies);
+        hasher.write(&definitions);
         let hash = Some(hasher.finish());
         if *stored != hash {
             *stored = None;
-            self.cores.store_copies(shard, copies.into()).await?;
+            self.cores.apply_definitions(shard, definitions.into()).await?;
             *stored = hash;
         }
         Ok(())
@@ -136,7 +136,7 @@ impl SpreadTopics {
 }
 
 /// Sends again what a shard has not stored, such as what is changed without a request.
-pub async fn share_copies(control: web::Data<Control>) {
+pub async fn share_definitions(control: web::Data<Control>) {
     let Some(spread) = &control.spread else { return };
     loop {
         let registry = &*control.registry;
@@ -144,7 +144,7 @@ pub async fn share_copies(control: web::Data<Control>) {
         let shared = others.map(|shard| async move { (shard, spread.share_with(registry, shard, false).await) });
         for (shard, shared) in join_all(shared).await {
             if let Err(why) = shared {
-                tracing::debug!(shard, why, "a shard has not stored the copies of spread topics");
+                tracing::debug!(shard, why, "a shard has not stored the definitions of spread topics");
             }
         }
         tokio::time::sleep(INTERVAL).await;
@@ -171,8 +171,8 @@ impl Control {
         }
     }
 
-    /// Deletes the copies of a spread topic that is deleted next. None is created while the result is held.
-    pub(super) async fn delete_copies(&self, record: &TopicRecord) -> Result<Option<Leaving>, AdminError> {
+    /// Deletes the other parts of a spread topic that is deleted next. None is created while the result is held.
+    pub(super) async fn delete_followers(&self, record: &TopicRecord) -> Result<Option<Leaving>, AdminError> {
         let Some(spread) = self.spread.as_ref().filter(|_| record.is_spread()) else { return Ok(None) };
         let (key, all) = (record.key(), Arc::clone(&spread.leaving));
         all.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
@@ -181,44 +181,44 @@ impl Control {
         Ok(Some(leaving))
     }
 
-    /// Makes the copies that this shard has of what another one leads the same as those.
+    /// Makes what this shard has of the topics that another one leads the same as there.
     ///
     /// # Errors
     /// If a record cannot be stored. The others were.
-    pub async fn store_copies(&self, copies: Copies) -> Result<(), registry::Error> {
-        let Copies { leader, topics } = copies;
+    pub async fn apply_definitions(&self, definitions: Definitions) -> Result<(), registry::Error> {
+        let Definitions { leader, topics } = definitions;
         let Some(spread) = self.spread.as_ref().filter(|spread| spread.own != leader) else { return Ok(()) };
         let registry = &self.registry;
         for topic in registry.topics() {
             let record = topic.record();
-            let is_led_there = record.is_copy && shard_of(record.name.as_str(), spread.stored.len()) == leader;
+            let is_led_there = record.is_follower && shard_of(record.name.as_str(), spread.stored.len()) == leader;
             // A topic that was deleted and created again is another one.
-            let is_same = |copy: &TopicCopy| {
-                copy.topic.key() == record.key() && copy.topic.metric_resource_id == record.metric_resource_id
+            let is_same = |TopicDefinition { topic, .. }: &TopicDefinition| {
+                topic.key() == record.key() && topic.metric_resource_id == record.metric_resource_id
             };
             if is_led_there && !topics.iter().any(is_same) {
                 registry.delete_topic(&record.key()).await?;
             }
         }
         let (mut stored, mut failed) = (Ok(()), 0);
-        for copy in topics {
-            let key = copy.topic.key();
-            if let Err(error) = store_copy(registry, copy).await {
-                tracing::warn!(%error, topic = key, "the copy of a spread topic cannot be stored");
+        for definition in topics {
+            let key = definition.topic.key();
+            if let Err(error) = apply_definition(registry, definition).await {
+                tracing::warn!(%error, topic = key, "the definition of a spread topic cannot be stored");
                 (stored, failed) = (Err(error), failed + 1);
             }
         }
         if failed > 1 {
-            tracing::warn!(failed, "copies of spread topics cannot be stored");
+            tracing::warn!(failed, "definitions of spread topics cannot be stored");
         }
         stored
     }
 }
 
-async fn store_copy(registry: &Arc<Registry>, of_leader: TopicCopy) -> Result<(), registry::Error> {
-    let TopicCopy { topic: record, subscriptions } = of_leader;
+async fn apply_definition(registry: &Arc<Registry>, of_leader: TopicDefinition) -> Result<(), registry::Error> {
+    let TopicDefinition { topic: record, subscriptions } = of_leader;
     let key = record.key();
-    let is_same = |known: &TopicRecord| value_of(&copy(known)) == value_of(&record);
+    let is_same = |known: &TopicRecord| value_of(&follower_of(known)) == value_of(&record);
     let topic = match registry.topic(&key).filter(|known| is_same(&known.record())) {
         Some(known) => known,
         None => registry.put_topic(record).await?,
@@ -233,15 +233,15 @@ async fn store_copy(registry: &Arc<Registry>, of_leader: TopicCopy) -> Result<()
     for wanted in subscriptions {
         let (name, value) = (wanted.key(), value_of(&wanted));
         if !known.iter().any(|(of, known)| *of == name && *known == value) {
-            registry.put_copy(&key, wanted).await?;
+            registry.put_follower(&key, wanted).await?;
         }
     }
     Ok(())
 }
 
-/// The record of the copy in another shard.
-fn copy(record: &TopicRecord) -> TopicRecord {
-    TopicRecord { partitions: Vec::new(), is_copy: true, ..record.clone() }
+/// The record of a follower.
+fn follower_of(record: &TopicRecord) -> TopicRecord {
+    TopicRecord { partitions: Vec::new(), is_follower: true, ..record.clone() }
 }
 
 /// Each shard assigns numbers and versions itself.

@@ -85,7 +85,7 @@ pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, Se
         Err(end) => return recovered.abandon(bound, ownership, end).await,
     };
     actix_rt::spawn(admin::record_history(control.clone()));
-    actix_rt::spawn(admin::share_copies(control.clone()));
+    actix_rt::spawn(admin::share_definitions(control.clone()));
     let reload = Rc::new(reload(launch, &recovered, &delivery, &bound, &control));
     actix_rt::spawn(reload.run(reload_signals, launch.config.clone()));
     let listening = match Listening::begin(&recovered, &delivery, &control, bound, tokens, ownership.as_ref()).await {

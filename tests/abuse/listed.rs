@@ -165,7 +165,7 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("server/router/identity.rs", "STALE_MAX", "for 10 s while the control shard cannot be asked"),
     ("server/router/topics.rs", "CONNECT_MAX", "5 s to connect to the owner of a topic of another shard"),
     ("server/router/topics.rs", "IDLE_MAX", "8 idle connections to it"),
-    ("server/router/topics.rs", "COPIES_MAX", "10 s and 64 MiB for the copies of spread topics"),
+    ("server/router/topics.rs", "DEFINITIONS_MAX", "10 s and 64 MiB for the definitions of spread topics"),
     ("server/router/streams.rs", "WAITING_MAX", "16 pieces of `tail` that wait for a slow reader"),
     ("admin/merge/reports.rs", "LINES_MAX", "10,000 lines of `top` from a shard"),
     ("server/node/mod.rs", "DRAIN_MAX", "an owner waits 5 s for requests in flight"),

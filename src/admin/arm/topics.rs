@@ -249,8 +249,8 @@ pub(super) async fn save(control: &Control, record: TopicRecord) -> Result<Arc<T
 pub(super) async fn delete(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     // A resource under another scope is another resource, and DELETE of a missing resource is 204.
     let Ok(found) = topic(control, path) else { return Ok(HttpResponse::NoContent().finish()) };
-    // Copies are deleted first, so that there is none of a topic that does not exist.
-    let _leaving = control.delete_copies(&found.record()).await?;
+    // The parts of the other shards are deleted first, so that there is none of a topic that does not exist.
+    let _leaving = control.delete_followers(&found.record()).await?;
     if control.registry.delete_topic(&path.key()).await? {
         info!(topic = path.key(), "topic deleted");
     }

@@ -206,7 +206,7 @@ impl TopicSpec {
             domain,
             namespace: None,
             partition_count: self.partition_count.unwrap_or(1),
-            is_copy: false,
+            is_follower: false,
             metric_resource_id: String::new(),
             azure_properties: self.azure_properties,
             system_data: None,

@@ -135,9 +135,9 @@ pub struct TopicRecord {
     /// `partitionCount`, an extension: 1, or for a spread topic the number of shards of the cluster.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub partition_count: u32,
-    /// Whether this is the copy of a spread topic whose record another shard changes.
+    /// Whether this is the part of a spread topic that another shard leads: operators change the record there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_copy: bool,
+    pub is_follower: bool,
     /// `metricResourceId`: identifies it in metrics, unique even if its name is reused.
     #[serde(default)]
     pub metric_resource_id: String,

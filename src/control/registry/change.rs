@@ -83,8 +83,8 @@ impl Registry {
             .await
     }
 
-    /// Creates or changes the copy of an event subscription of a spread topic, whose endpoint was validated elsewhere.
-    pub async fn put_copy(self: &Arc<Self>, topic: &str, record: SubscriptionRecord) -> Result<(), Error> {
+    /// Creates or changes an event subscription of a spread topic that another shard leads, and has validated the endpoint of.
+    pub async fn put_follower(self: &Arc<Self>, topic: &str, record: SubscriptionRecord) -> Result<(), Error> {
         let (registry, topic) = (Arc::clone(self), topic.to_owned());
         let permission = ValidationPermission::Granted(record.webhook.allowed_rate);
         let change = async move { registry.make_subscription(&topic, record, permission, ChangeBasis::Any).await };

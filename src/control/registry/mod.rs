@@ -272,7 +272,7 @@ impl Registry {
 
     fn report_change(&self, event_type: &'static str, topic: &TopicHandle, subscription: &SubscriptionRecord) {
         // The shard that leads a spread topic reports the change for all.
-        if let Some(events) = self.system_events.get().filter(|_| !topic.record().is_copy) {
+        if let Some(events) = self.system_events.get().filter(|_| !topic.record().is_follower) {
             events.report_subscription(event_type, &topic.record(), subscription, serde_json::json!({}));
         }
     }

@@ -260,7 +260,7 @@ impl Registry {
     pub(super) fn notify_deleted(&self, topic: &TopicHandle, plan: &Arc<DeliveryPlan>) {
         self.report_change("Microsoft.EventGrid.SubscriptionDeleted", topic, &plan.record);
         // The shard that leads a spread topic notifies the endpoint.
-        if let Some(validator) = self.validator.get().filter(|_| !topic.record().is_copy) {
+        if let Some(validator) = self.validator.get().filter(|_| !topic.record().is_follower) {
             let topic = source(topic, &plan.record);
             let subscription = format!("{topic}/eventSubscriptions/{}", plan.record.name);
             validator.notify_deleted(plan, &topic, subscription);

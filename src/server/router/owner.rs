@@ -17,7 +17,7 @@ use tokio::{
 use super::parts;
 use crate::{
     admin::{
-        Control, Copies,
+        Control, Definitions,
         auth::{ForwardedIdentity, bearer_in},
     },
     publish::http::Publisher,
@@ -33,7 +33,7 @@ const IDENTITY: &str = "/node/identity";
 const NAMESPACES: &str = "/node/namespaces";
 const SPREAD: &str = "/node/spread";
 pub(super) const TOPICS: &str = "/node/topics";
-pub(super) const COPIES: &str = "/node/copies";
+pub(super) const DEFINITIONS: &str = "/node/definitions";
 pub(in crate::server) const STORE: &str = "/node/store";
 
 /// The pieces of a store that wait for a slow node.
@@ -42,8 +42,8 @@ const PIECES_WAITING: usize = 4;
 /// The pause before the next one is tried again.
 const SLOW_PAUSE: Duration = Duration::from_millis(1);
 
-/// The maximum size of the records of all spread topics that a shard leads.
-const COPIES_BYTES: usize = 64 * 1024 * 1024;
+/// The maximum size of the definitions of all spread topics that a shard leads.
+const DEFINITIONS_BYTES: usize = 64 * 1024 * 1024;
 
 /// The maximum size of the events of a delivery to a topic.
 const TOPICS_BYTES: usize = 2 * 1024 * 1024;
@@ -62,8 +62,8 @@ pub(in crate::server) fn configure(cfg: &mut web::ServiceConfig) {
     cfg.service(of_nodes(STORE).route(web::get().to(send_store)));
     let topics = of_nodes(TOPICS).app_data(web::PayloadConfig::new(TOPICS_BYTES));
     cfg.service(of_nodes(SPREAD).route(web::get().to(answer_spread)));
-    let copies = of_nodes(COPIES).app_data(web::JsonConfig::default().limit(COPIES_BYTES));
-    cfg.service(copies.route(web::put().to(store_copies)));
+    let definitions = of_nodes(DEFINITIONS).app_data(web::JsonConfig::default().limit(DEFINITIONS_BYTES));
+    cfg.service(definitions.route(web::put().to(apply_definitions)));
     cfg.service(topics.route(web::get().to(has_topic)).route(web::post().to(publish)));
 }
 
@@ -137,8 +137,8 @@ async fn answer_spread(control: web::Data<Control>) -> HttpResponse {
     HttpResponse::Ok().json(names)
 }
 
-async fn store_copies(copies: web::Json<Copies>, control: web::Data<Control>) -> HttpResponse {
-    match control.store_copies(copies.into_inner()).await {
+async fn apply_definitions(definitions: web::Json<Definitions>, control: web::Data<Control>) -> HttpResponse {
+    match control.apply_definitions(definitions.into_inner()).await {
         Ok(()) => HttpResponse::Ok().finish(),
         Err(error) => HttpResponse::ServiceUnavailable().body(error.to_string()),
     }

@@ -2,7 +2,7 @@
 //!
 //! - The topics of namespaces, as destinations: what an event subscription delivers to one is published by its owner. An attempt
 //!   fails if there is none, and is repeated as any other.
-//! - The copies of spread topics, which every shard has.
+//! - To take the definitions of the spread topics that it leads.
 
 use std::{
     collections::HashMap,
@@ -27,7 +27,7 @@ use url::form_urlencoded;
 
 use super::{
     ShardRouter,
-    owner::{COPIES, TOPICS},
+    owner::{DEFINITIONS, TOPICS},
 };
 use crate::{admin::OtherCores, cluster::shard_of, deliver::resource::PublishFailure};
 
@@ -40,10 +40,10 @@ const IDLE_MAX: usize = 8;
 /// The maximum size of the reason why events were refused.
 const REASON_BYTES: usize = 64 * 1024;
 
-/// The longest time until a shard has stored the copies of spread topics, with the wait for its owner.
-const COPIES_MAX: Duration = Duration::from_secs(10);
+/// The longest time until a shard has taken the definitions of spread topics, with the wait for its owner.
+const DEFINITIONS_MAX: Duration = Duration::from_secs(10);
 
-/// The pause before copies are sent again.
+/// The pause before definitions are sent again.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// The topics of the shards of a cluster but one. Clones share the connections.
@@ -95,14 +95,14 @@ impl OtherShards {
         answer.is_ok_and(|(status, _)| status == StatusCode::OK)
     }
 
-    /// Sends copies to the owner of a shard that has one, while this node owns its own.
-    async fn send_copies(&self, shard: usize, copies: Bytes) -> Result<(), String> {
-        let until = Instant::now() + COPIES_MAX;
+    /// Sends definitions to the owner of a shard, while this node owns its own.
+    async fn send_definitions(&self, shard: usize, definitions: Bytes) -> Result<(), String> {
+        let until = Instant::now() + DEFINITIONS_MAX;
         loop {
             if !self.router.shards[self.own].is_owner() {
                 return Err("another node leads the topic now".to_owned());
             }
-            let sent = timeout_at(until, self.ask(shard, "PUT", COPIES, copies.clone())).await;
+            let sent = timeout_at(until, self.ask(shard, "PUT", DEFINITIONS, definitions.clone())).await;
             let why = match sent {
                 Ok(Ok((StatusCode::OK, _))) => return Ok(()),
                 Ok(Ok((_, reason))) => String::from_utf8_lossy(&reason).into_owned(),
@@ -154,8 +154,8 @@ impl OtherShards {
 }
 
 impl OtherCores for OtherShards {
-    fn store_copies(&self, shard: usize, copies: Bytes) -> BoxFuture<'_, Result<(), String>> {
-        Box::pin(self.send_copies(shard, copies))
+    fn apply_definitions(&self, shard: usize, definitions: Bytes) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(self.send_definitions(shard, definitions))
     }
 }
 

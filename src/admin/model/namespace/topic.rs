@@ -104,7 +104,7 @@ impl NamespaceTopicSpec {
             domain: None,
             namespace: Some(NamespaceMembership { name: namespace.name.clone(), retention_days: self.retention_days }),
             partition_count: 1,
-            is_copy: false,
+            is_follower: false,
             metric_resource_id: String::new(),
             azure_properties: StoredTopicProperties::default(),
             system_data: None,
