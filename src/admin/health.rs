@@ -7,13 +7,13 @@
 use std::{
     fmt,
     sync::{
-        Mutex, OnceLock, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU8, Ordering},
     },
 };
 
 use crate::api::health::Liveness;
-pub use crate::api::health::{Readiness, StartPhase};
+pub use crate::api::health::{Readiness, ShardReadiness, ShardState, StartPhase};
 use crate::{
     journal,
     store::damage::{DamageSummary, LogGap},
@@ -31,13 +31,38 @@ pub struct ServerHealth {
     /// open.
     journal: OnceLock<Box<dyn Fn() -> journal::JournalState + Send + Sync>>,
     damage: OnceLock<Box<dyn Fn() -> DamageSummary + Send + Sync>>,
-    /// The number of shards of a standby, and what returns those of which it knows no owner.
-    ownerless: OnceLock<(usize, OwnerlessShards)>,
+    /// What a node of a cluster is for each shard, in the order of their numbers.
+    shards: OnceLock<Box<dyn Fn() -> Vec<NodeShard> + Send + Sync>>,
     step: Mutex<StartStep>,
 }
 
-/// Returns the shards without an owner.
-type OwnerlessShards = Box<dyn Fn() -> Vec<usize> + Send + Sync>;
+/// What a node of a cluster is for a shard.
+#[derive(Clone, Debug)]
+pub struct NodeShard {
+    /// What it is.
+    pub state: ShardState,
+    /// Whether a living node owns the shard.
+    pub has_owner: bool,
+    /// The readiness of this node's core, if it serves.
+    pub core: Option<Readiness>,
+}
+
+/// The health of the core of a shard: that of its current run. Clones share it.
+#[derive(Clone, Default)]
+pub struct CoreHealth(Arc<Mutex<Option<web::Data<ServerHealth>>>>);
+
+impl CoreHealth {
+    /// A run begins.
+    pub fn begin(&self, health: web::Data<ServerHealth>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(health);
+    }
+
+    /// The readiness of a core that serves.
+    pub fn of_serving(&self) -> Option<Readiness> {
+        let health = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        (health.phase() == StartPhase::Serving).then(|| health.readiness())
+    }
+}
 
 /// The current step of a start.
 pub struct StartStep {
@@ -87,8 +112,8 @@ impl ServerHealth {
     /// The health of a server whose store is not open yet.
     pub fn starting() -> Self {
         let step = Mutex::new(StartStep::new("the start begins"));
-        let (journal, damage, ownerless) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Self { phase: AtomicU8::new(0), journal, damage, ownerless, step }
+        let (journal, damage, shards) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Self { phase: AtomicU8::new(0), journal, damage, shards, step }
     }
 
     /// Attaches the journal when the store is open.
@@ -103,11 +128,10 @@ impl ServerHealth {
         self.damage.set(Box::new(damage)).ok();
     }
 
-    /// The server forwards requests to the owners of so many shards: it accepts events as long as one of them has an owner.
-    /// `ownerless` returns those without one.
-    pub fn stand_by(&self, shards: usize, ownerless: impl Fn() -> Vec<usize> + Send + Sync + 'static) {
+    /// The server is a node of a cluster, and forwards requests to owners. `shards` returns what it is for each shard.
+    pub fn stand_by(&self, shards: impl Fn() -> Vec<NodeShard> + Send + Sync + 'static) {
         // A second call would attach the same.
-        self.ownerless.set((shards, Box::new(ownerless))).ok();
+        self.shards.set(Box::new(shards)).ok();
         self.enter(StartPhase::Standby);
     }
 
@@ -140,17 +164,7 @@ impl ServerHealth {
             },
         };
         if phase == StartPhase::Standby {
-            "following".clone_into(&mut readiness.journal);
-            let (shards, ownerless) =
-                self.ownerless.get().map(|(shards, ownerless)| (*shards, ownerless())).unwrap_or_default();
-            readiness.ready &= ownerless.len() < shards;
-            if shards > 1 && !ownerless.is_empty() {
-                let ownerless: Vec<_> = ownerless.iter().map(ToString::to_string).collect();
-                let what = format!("no node of the cluster owns these shards: {}", ownerless.join(", "));
-                readiness.problems.push(format!("{what}; requests for them wait for one"));
-            } else if ownerless.len() == shards {
-                readiness.problems.push("no node of the cluster owns the store: requests wait for one".to_owned());
-            }
+            return Readiness::of_node(self.shards.get().map(|shards| shards()).unwrap_or_default());
         }
         if phase == StartPhase::Recovering
             && let Some(first) = readiness.problems.first_mut()
@@ -204,7 +218,69 @@ impl Readiness {
         let mut problems: Vec<_> = of_phase.into_iter().chain(of_journal).map(str::to_owned).collect();
         let ready = problems.is_empty();
         problems.extend(of_damage(damage));
-        Self { ready, phase, journal: journal.to_owned(), lost_events: damage.events(), problems }
+        let lost_events = damage.events();
+        Self { ready, phase, journal: journal.to_owned(), lost_events, problems, shards: Vec::new() }
+    }
+
+    /// The readiness of a node of a cluster that has joined.
+    ///
+    /// It is ready while it can answer or forward a request about any shard. One that still has to catch up and serves
+    /// nothing is not: the others answer its clients, and a rolling upgrade waits for it.
+    fn of_node(shards: Vec<NodeShard>) -> Self {
+        let numbers = |is_one: &dyn Fn(&NodeShard) -> bool| {
+            let numbers = shards.iter().enumerate().filter(|(_, shard)| is_one(shard));
+            numbers.map(|(number, _)| number.to_string()).collect::<Vec<_>>()
+        };
+        let is_serving = shards.iter().any(|shard| shard.core.is_some());
+        let ownerless = numbers(&|shard| !shard.has_owner);
+        let (fetched, missed) = (
+            numbers(&|shard| shard.state == ShardState::Fetching),
+            numbers(&|shard| shard.state == ShardState::CatchingUp),
+        );
+        let has_all = fetched.is_empty() && missed.is_empty();
+        let mut problems = Vec::new();
+        for (numbers, of_several, of_one) in [
+            (
+                &ownerless,
+                "requests wait, because no node of the cluster owns these shards",
+                "requests wait, because no node of the cluster owns the store",
+            ),
+            (
+                &fetched,
+                "this node fetches copies of these shards from their owners",
+                "this node fetches a copy of the store from the owner",
+            ),
+            (&missed, "this node catches up with these shards", "this node catches up with the changelog"),
+        ] {
+            match (numbers.is_empty(), shards.len()) {
+                (true, _) => {}
+                (false, 1) => problems.push(of_one.to_owned()),
+                (false, _) => problems.push(format!("{of_several}: {}", numbers.join(", "))),
+            }
+        }
+        let cores = shards.iter().enumerate().filter_map(|(number, shard)| Some((number, shard.core.as_ref()?)));
+        problems.extend(
+            cores
+                .clone()
+                .flat_map(|(shard, core)| core.problems.iter().map(move |one| format!("shard {shard}: {one}"))),
+        );
+        let journals: Vec<&str> = cores.clone().map(|(_, core)| &*core.journal).collect();
+        let journal = journals.iter().find(|journal| **journal != "writable").or(journals.first());
+        Self {
+            ready: ownerless.len() < shards.len() && (has_all || is_serving),
+            phase: if is_serving { StartPhase::Serving } else { StartPhase::Standby },
+            journal: journal.map_or_else(|| "following".to_owned(), |journal| (*journal).to_owned()),
+            lost_events: cores.map(|(_, core)| core.lost_events).sum(),
+            problems,
+            shards: match shards.len() {
+                1 => Vec::new(),
+                _ => shards
+                    .iter()
+                    .enumerate()
+                    .map(|(shard, of)| ShardReadiness { shard, state: of.state, has_owner: of.has_owner })
+                    .collect(),
+            },
+        }
     }
 }
 

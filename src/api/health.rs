@@ -33,6 +33,37 @@ pub struct Readiness {
     pub lost_events: u64,
     /// Problems, in sentences
     pub problems: Vec<String>,
+    /// What a node of a cluster with several shards is for each
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shards: Vec<ShardReadiness>,
+}
+
+/// What a node of a cluster is for a shard.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+pub struct ShardReadiness {
+    /// Number of the shard
+    pub shard: usize,
+    /// What the node is for it
+    pub state: ShardState,
+    /// Whether a living node owns it
+    #[serde(rename = "hasOwner")]
+    pub has_owner: bool,
+}
+
+/// What a node of a cluster is for a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ShardState {
+    /// The node owns the shard, and accepts and delivers its events.
+    Serving,
+    /// The node owns the shard, and reads its records.
+    Starting,
+    /// The node has all records, and forwards requests to the owner.
+    Following,
+    /// The node applies records that it has missed.
+    CatchingUp,
+    /// The node fetches a copy of the owner's store.
+    Fetching,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]

@@ -52,6 +52,7 @@ use self::{
 };
 pub use self::{error::ServerError, settings::editions};
 use crate::{
+    admin::health::CoreHealth,
     cli::destination,
     config::{self, Config},
     declared::{self, Declared},
@@ -164,6 +165,8 @@ struct Launch {
 struct ShardCore {
     /// The listeners for clients.
     address: ClientAddress,
+    /// What `/readyz` of the process says of the shard.
+    health: CoreHealth,
     /// The topics of other cores.
     others: OtherShards,
 }

@@ -131,6 +131,7 @@ impl Bound {
         let Launch { config, budget, core, .. } = launch;
         let health = web::Data::new(health::ServerHealth::starting());
         if let Some(core) = core {
+            core.health.begin(health.clone());
             return Ok(Self { address: core.address.clone(), health, sockets: None });
         }
         let listener = HttpListener::open(config, &mut kept.sockets)?;
@@ -528,6 +529,13 @@ impl Listening {
         };
         let http = server.handle();
         health.enter(health::StartPhase::Serving);
+        if let Some(Ownership { node, .. }) = ownership {
+            tracing::info!(
+                shard = node.shard(),
+                topics = recovered.core.registry.topics().len(),
+                "this node serves the shard"
+            );
+        }
         startup::start_backups(&recovered.core, &recovered.backups);
         delivery.notifier.ready(&address.own_url);
         let serving = actix_rt::spawn(server);

@@ -40,7 +40,7 @@ use super::{
     workers,
 };
 use crate::{
-    admin::health::{ServerHealth, StartPhase, StartStep},
+    admin::health::{CoreHealth, ServerHealth, StartPhase, StartStep},
     cluster::shard_of,
     config::{Config, ObjectStoreConfig},
     declared::Declared,
@@ -170,12 +170,13 @@ async fn serve(process: &Process, plan: &CorePlan<'_>, stores: &mut Vec<Arc<Loca
     health.at(StartStep::new("following the changelogs"));
     let Joined { nodes, member } = node::join(cluster, config, stores.clone()).await?;
     responder.end().await;
-    let context = node::standby_context(&nodes, config, &address, &health)?;
+    let cores: Vec<CoreHealth> = nodes.iter().map(|_| CoreHealth::default()).collect();
+    let context = node::standby_context(&nodes, &cores, config, &address, &health)?;
     let forwarders = nodes.iter().map(|node| node.forwarder(config)).collect();
     let router = ShardRouter::new(forwarders, config);
-    for (shard, launch) in launches.iter_mut().enumerate() {
+    for (shard, (launch, health)) in launches.iter_mut().zip(cores).enumerate() {
         let others = OtherShards::new(router.clone(), shard);
-        launch.core = Some(ShardCore { address: address.clone(), others });
+        launch.core = Some(ShardCore { address: address.clone(), health, others });
     }
     let front = Front { context, router };
     let responder = StartupResponder::run(listener.serve_front(config, &plan.budget.front, front)?);
@@ -223,6 +224,7 @@ fn start_cores(
     for (shard, ((launch, node), store)) in launches.into_iter().zip(nodes).zip(stores).enumerate() {
         let (end, signals, store) = (end.clone(), StopSignals::Core(stop.subscribe()), Arc::clone(store));
         let run = move || {
+            let _in = tracing::error_span!("core", shard).entered();
             let mut kept = Kept { store: Some(store), node: Some(node), signals: Some(signals), ..Kept::default() };
             let served = catch_unwind(AssertUnwindSafe(|| serve_until_stopped(&launch, &mut kept)));
             let served = served.unwrap_or_else(|_| Err(io_error("its thread")(io::Error::other("it panicked"))));

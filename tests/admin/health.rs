@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use gridhook::{
-    admin::health::{Readiness, ServerHealth, StartPhase, StartStep, StepProgress},
+    admin::health::{NodeShard, Readiness, ServerHealth, ShardState, StartPhase, StartStep, StepProgress},
     journal,
     store::{
         Family,
@@ -67,18 +67,50 @@ fn a_start_says_what_it_does_and_how_far_it_is() {
 }
 
 #[test]
-fn a_node_is_ready_while_any_shard_has_an_owner_and_names_those_without() {
-    let problems = |shards: usize, ownerless: &[usize]| {
-        let (health, ownerless) = (ServerHealth::starting(), ownerless.to_vec());
-        health.stand_by(shards, move || ownerless.clone());
-        let readiness = health.readiness();
-        (readiness.ready, readiness.problems.join("; "))
+fn a_node_is_ready_while_it_can_answer_or_forward_and_says_what_it_is_for_each_shard() {
+    let serving = |damage: &DamageSummary| NodeShard {
+        state: ShardState::Serving,
+        has_owner: true,
+        core: Some(Readiness::of(StartPhase::Serving, &journal::JournalState::Writable, damage)),
     };
-    assert_eq!(problems(1, &[]), (true, String::new()));
-    let none = "no node of the cluster owns the store: requests wait for one";
-    assert_eq!(problems(1, &[0]), (false, none.to_owned()));
-    assert_eq!(problems(4, &[]), (true, String::new()));
-    let some = |shards| format!("no node of the cluster owns these shards: {shards}; requests for them wait for one");
-    assert_eq!(problems(4, &[1, 3]), (true, some("1, 3")));
-    assert_eq!(problems(2, &[0, 1]), (false, some("0, 1")));
+    let own = serving(&DamageSummary::default());
+    let damaged = serving(&DamageSummary { gaps: vec![LogGap { partition: 3, first: 7, count: 4 }], families: vec![] });
+    let other = |state, has_owner| NodeShard { state, has_owner, core: None };
+    let following = other(ShardState::Following, true);
+    let ownerless = other(ShardState::Following, false);
+    let fetching = other(ShardState::Fetching, true);
+    let late = other(ShardState::CatchingUp, true);
+    let starting = other(ShardState::Starting, true);
+    let nodes: &[&[&NodeShard]] = &[
+        &[&following],
+        &[&ownerless],
+        &[&fetching],
+        &[&late],
+        &[&following, &own],
+        &[&following, &ownerless],
+        &[&ownerless, &ownerless],
+        &[&damaged, &starting],
+        // The others answer, and a rolling upgrade waits for this node.
+        &[&following, &late, &fetching],
+        // What it owns needs it.
+        &[&own, &late, &fetching],
+    ];
+    let readiness = nodes.iter().map(|shards| {
+        let (health, shards) =
+            (ServerHealth::starting(), shards.iter().map(|shard| (*shard).clone()).collect::<Vec<_>>());
+        health.stand_by(move || shards.clone());
+        serde_json::to_string(&health.readiness()).expect("it is JSON")
+    });
+    expect![[r#"
+        {"ready":true,"phase":"standby","journal":"following","lostEvents":0,"problems":[]}
+        {"ready":false,"phase":"standby","journal":"following","lostEvents":0,"problems":["requests wait, because no node of the cluster owns the store"]}
+        {"ready":false,"phase":"standby","journal":"following","lostEvents":0,"problems":["this node fetches a copy of the store from the owner"]}
+        {"ready":false,"phase":"standby","journal":"following","lostEvents":0,"problems":["this node catches up with the changelog"]}
+        {"ready":true,"phase":"serving","journal":"writable","lostEvents":0,"problems":[],"shards":[{"shard":0,"state":"following","hasOwner":true},{"shard":1,"state":"serving","hasOwner":true}]}
+        {"ready":true,"phase":"standby","journal":"following","lostEvents":0,"problems":["requests wait, because no node of the cluster owns these shards: 1"],"shards":[{"shard":0,"state":"following","hasOwner":true},{"shard":1,"state":"following","hasOwner":false}]}
+        {"ready":false,"phase":"standby","journal":"following","lostEvents":0,"problems":["requests wait, because no node of the cluster owns these shards: 0, 1"],"shards":[{"shard":0,"state":"following","hasOwner":false},{"shard":1,"state":"following","hasOwner":false}]}
+        {"ready":true,"phase":"serving","journal":"writable","lostEvents":4,"problems":["shard 0: lost to damage: 4 events, sequences 7 to 10 of partition 3"],"shards":[{"shard":0,"state":"serving","hasOwner":true},{"shard":1,"state":"starting","hasOwner":true}]}
+        {"ready":false,"phase":"standby","journal":"following","lostEvents":0,"problems":["this node fetches copies of these shards from their owners: 2","this node catches up with these shards: 1"],"shards":[{"shard":0,"state":"following","hasOwner":true},{"shard":1,"state":"catchingUp","hasOwner":true},{"shard":2,"state":"fetching","hasOwner":true}]}
+        {"ready":true,"phase":"serving","journal":"writable","lostEvents":0,"problems":["this node fetches copies of these shards from their owners: 2","this node catches up with these shards: 1"],"shards":[{"shard":0,"state":"serving","hasOwner":true},{"shard":1,"state":"catchingUp","hasOwner":true},{"shard":2,"state":"fetching","hasOwner":true}]}"#]]
+    .assert_eq(&readiness.collect::<Vec<_>>().join("\n"));
 }

@@ -43,7 +43,10 @@ use super::{
     tls::ReloadableCertificate,
 };
 use crate::{
-    admin::{ClusterContext, StandbyAccess, StandbyContext, health::ServerHealth},
+    admin::{
+        ClusterContext, StandbyAccess, StandbyContext,
+        health::{CoreHealth, NodeShard, ServerHealth, ShardState},
+    },
     clock::{Clock, ClockRecord, OwnerClock},
     cluster::{
         GivenUp, Lease, Role, ShardClaim, ShardProgress,
@@ -57,10 +60,7 @@ use crate::{
         changelog::{Changelog, ChangelogBounds, ChangelogError, record::BrokenRecord},
         replicated::{FollowError, ReplicatedStore, ReplicationOptions, ShardCopy},
     },
-    store::{
-        Family, Store,
-        keys::{self, MetaKind},
-    },
+    store::Store,
 };
 
 /// The interval between two syncs of the local store, and between two reports of the positions.
@@ -186,6 +186,11 @@ impl ClusterNode {
         }
     }
 
+    /// The number of the shard.
+    pub(super) fn shard(&self) -> usize {
+        self.claim.shard
+    }
+
     /// The clock of the last owner.
     pub(super) fn owner_clock(&self) -> Option<OwnerClock> {
         let seen = self.membership.snapshot.borrow();
@@ -216,7 +221,7 @@ impl ClusterNode {
         address: &ClientAddress,
         health: &web::Data<ServerHealth>,
     ) -> Result<Standby, ServerError> {
-        let context = standby_context(std::slice::from_ref(self), config, address, health)?;
+        let context = standby_context(std::slice::from_ref(self), &[CoreHealth::default()], config, address, health)?;
         Ok(Standby { context, forwarder: self.forwarder(config) })
     }
 
@@ -385,7 +390,9 @@ impl ClusterNode {
         };
         let (progress, stopped) = (Arc::clone(&self.claim.progress), Arc::clone(&log));
         let (lost, interval) = (Arc::clone(&self.lost), self.follow_interval);
+        let span = tracing::Span::current();
         let follow = move || {
+            let _in = span.enter();
             let mut seen = String::new();
             while let Err(error) = follow(&store, &log, &progress, &lost, interval, &opened) {
                 if log.is_stopped.load(Ordering::Acquire) {
@@ -413,18 +420,21 @@ impl ClusterNode {
     }
 }
 
-/// What a process answers itself, whatever it owns. `nodes` has one of each shard. From now on `health` is that of a standby.
+/// What a process answers itself, whatever it owns. `nodes` and `cores` have one of each shard. From now on `health` is that
+/// of a standby.
 pub(super) fn standby_context(
     nodes: &[ClusterNode],
+    cores: &[CoreHealth],
     config: &Config,
     address: &ClientAddress,
     health: &web::Data<ServerHealth>,
 ) -> Result<StandbyContext, ServerError> {
-    let roles: Vec<_> = nodes.iter().map(|node| node.claim.role.clone()).collect();
-    health.stand_by(nodes.len(), move || {
-        let ownerless = |role: &watch::Receiver<Role>| matches!(&*role.borrow(), Role::Standby { owner: None });
-        roles.iter().enumerate().filter(|(_, role)| ownerless(role)).map(|(shard, _)| shard).collect()
+    let shards = nodes.iter().zip(cores).map(|(ClusterNode { claim, .. }, core)| {
+        let (role, progress, core) = (claim.role.clone(), Arc::clone(&claim.progress), core.clone());
+        move || node_shard(&role.borrow(), &progress, &core)
     });
+    let shards: Vec<_> = shards.collect();
+    health.stand_by(move || shards.iter().map(|shard| shard()).collect());
     let ClusterNode { cluster_context, certificates, .. } = nodes.first().expect("a cluster has a shard");
     Ok(StandbyContext {
         cluster_context: cluster_context.clone(),
@@ -438,6 +448,18 @@ pub(super) fn standby_context(
         certificates: certificates::ends(certificates::of_standby(config, address, certificates)),
         health: health.clone(),
     })
+}
+
+fn node_shard(role: &Role, progress: &ShardProgress, core: &CoreHealth) -> NodeShard {
+    let core = core.of_serving().filter(|_| role.lease().is_some());
+    let state = match role {
+        Role::Owner(_) | Role::Draining(_) if core.is_some() => ShardState::Serving,
+        Role::Owner(_) | Role::Draining(_) => ShardState::Starting,
+        Role::Standby { .. } if progress.copy().is_some() => ShardState::Fetching,
+        Role::Standby { .. } if progress.has_caught_up.load(Ordering::Acquire) => ShardState::Following,
+        Role::Standby { .. } => ShardState::CatchingUp,
+    };
+    NodeShard { state, has_owner: !matches!(role, Role::Standby { owner: None }), core }
 }
 
 /// Returns once a process has left: another one may take over at once. `nodes` are all of it.

@@ -137,6 +137,10 @@ fn a_copy_is_begun_again_after_kills_of_the_node_and_of_the_owner() {
     wait_for("a part of the copy", START, || receives(&cluster).is_some());
     let printed = operator(&cluster.nodes[1], &["cluster", "status"]).expect("a table");
     assert!(printed.contains("c fetches a copy of shard 0: ") && printed.contains("catching up"), "{printed}");
+    // A rolling upgrade waits for it.
+    let ready = cluster.nodes[2].open("GET", "/readyz", &[]);
+    assert_eq!((ready.status, ready.json()["ready"].clone()), (503, false.into()), "{}", ready.text());
+    assert!(ready.text().contains("this node fetches a copy of the store from the owner"), "{}", ready.text());
     cluster.nodes[0].kill_9();
     assert_eq!(cluster.owner_but(Some(0)), 1, "the node that fetches takes nothing");
     wait_until_in_place(&cluster.nodes[2], 1);

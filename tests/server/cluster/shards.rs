@@ -9,7 +9,7 @@ use std::{
 };
 
 use gridhook::cluster::shard_of;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     Cluster, LONG, START,
@@ -89,6 +89,43 @@ fn shares(node: &Server) -> Vec<usize> {
     shares
 }
 
+/// A node is ready, says at how many shards it serves, and its log has when it began with each of them.
+fn assert_readiness(node: &Server, serves: usize) {
+    let (mut readiness, mut served) = (Value::Null, Vec::new());
+    wait_for("the node to serve its shards", START, || {
+        let answer = node.open("GET", "/readyz", &[]);
+        readiness = answer.json();
+        let shards = readiness["shards"].as_array().expect("shards").iter();
+        served = shards.filter(|shard| shard["state"] == "serving").map(|shard| shard["shard"].clone()).collect();
+        let others =
+            readiness["shards"].as_array().expect("shards").iter().filter(|shard| shard["state"] == "following");
+        let is_known = served.len() == serves && others.count() == usize::from(SHARDS) - serves;
+        answer.status == 200 && is_known && readiness["problems"] == json!([])
+    });
+    let (phase, journal) = if serves > 0 { ("serving", "writable") } else { ("standby", "following") };
+    assert_eq!((&readiness["phase"], &readiness["journal"]), (&json!(phase), &json!(journal)), "{readiness}");
+    let log = node.logs();
+    for shard in served {
+        for message in ["starting step=\"reading the records\"", "this node serves the shard"] {
+            let has =
+                log.lines().any(|line| line.contains(&format!("core{{shard={shard}}}")) && line.contains(message));
+            assert!(has, "{message} of shard {shard} is not in {log}");
+        }
+    }
+}
+
+/// The shards whose events a node has delivered, as its metrics say. It shows those of its own shards only.
+fn delivering_shards(node: &Server) -> BTreeSet<u64> {
+    let text = node.command("GET", "/metrics", &Value::Null).text();
+    let delivered = text.lines().filter_map(|line| {
+        let line = line.strip_prefix("gridhook_subscription_delivered_events_total{shard=\"")?;
+        let (shard, rest) = line.split_once('"')?;
+        let is_any = rest.rsplit_once(' ').is_some_and(|(_, count)| count != "0");
+        is_any.then(|| shard.parse().expect("a number"))
+    });
+    delivered.collect()
+}
+
 #[test]
 fn each_node_delivers_a_part_and_the_others_take_it_over() {
     if !has_nats() {
@@ -160,6 +197,7 @@ fn an_operator_moves_shards_and_drains_a_node() {
     }
     let sharded = Sharded::start(&[("CLUSTER__STRATEGY", "balanced")]);
     let nodes = &sharded.cluster.nodes;
+    nodes.iter().for_each(|node| assert_readiness(node, 2));
     let owner = |shard: usize| {
         let view = nodes[0].command("GET", "/cluster/ownership", &Value::Null).json();
         view["value"][shard]["ownerName"].as_str().unwrap_or_default().to_owned()
@@ -168,6 +206,9 @@ fn an_operator_moves_shards_and_drains_a_node() {
     assert!(error.contains("there is no shard 6; the cluster has 6"), "{error}");
     operator(&nodes[1], &["cluster", "drain", "c"]).expect("it is asked");
     wait_for("the others to own all", START, || shares(&nodes[0]) == [3, 3]);
+    // It still forwards.
+    assert_readiness(&nodes[2], 0);
+    assert_readiness(&nodes[0], 3);
     let error = operator(&nodes[0], &["cluster", "move", "0", "c"]).expect_err("it is drained");
     assert!(error.contains("gives everything up"), "{error}");
     operator(&nodes[2], &["cluster", "drain", "c", "--end"]).expect("it is asked");
