@@ -157,9 +157,14 @@ impl Control {
         self.spread.as_ref().map_or(1, |spread| spread.stored.len() as u32)
     }
 
+    /// The number of this shard, in a cluster with several.
+    pub(super) fn shard(&self) -> Option<usize> {
+        self.spread.as_ref().map(|spread| spread.own)
+    }
+
     /// The number of this shard, if the topic is spread.
     pub(super) fn shard_of_part(&self, record: &TopicRecord) -> Option<usize> {
-        self.spread.as_ref().filter(|_| record.is_spread()).map(|spread| spread.own)
+        self.shard().filter(|_| record.is_spread())
     }
 
     /// Returns once every shard has a change of a spread topic.

@@ -38,7 +38,8 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum number of lines that wait for a slow reader; further progress lines are dropped.
 const LINES_MAX: usize = 4;
 
-const NOTHING: ProgressLine = ProgressLine { progress: None, report: None, backup: None, error: None };
+const NOTHING: ProgressLine =
+    ProgressLine { progress: None, report: None, backup: None, backups: Vec::new(), error: None };
 
 /// `POST /store/check`.
 pub(super) async fn check(control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
@@ -56,11 +57,18 @@ pub(super) async fn check(control: web::Data<Control>) -> Result<HttpResponse, A
 pub(super) async fn back_up(payload: web::Payload, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let body: BackupBody = read(parse(&read_body(payload).await?)?)?;
     let backups = backups(&control)?;
-    let folder = body.folder.map(PathBuf::from);
+    let (folder, shard) = (body.folder.map(PathBuf::from), control.shard());
     let permit = backups.turn().map_err(refused)?;
-    let (checker, target) = (Arc::clone(&backups), folder.clone());
-    let checked = web::block(move || checker.check_target(target.as_deref())).await;
-    checked.map_err(|_| AdminError::Broken("the pool of blocking threads has stopped"))?.map_err(refused)?;
+    let checker = Arc::clone(&backups);
+    let checked = web::block(move || {
+        let folder = match (folder, shard) {
+            (Some(folder), Some(shard)) => Some(checker.folder_of_shard(&folder, shard)?),
+            (folder, _) => folder,
+        };
+        checker.check_target(folder.as_deref()).map(|()| folder)
+    });
+    let checked = checked.await.map_err(|_| AdminError::Broken("the pool of blocking threads has stopped"))?;
+    let folder = checked.map_err(refused)?;
     info!(?folder, "backup started");
     Ok(work(control.clock.clone(), move |watch| {
         let made = match &folder {
@@ -69,6 +77,7 @@ pub(super) async fn back_up(payload: web::Payload, control: web::Data<Control>) 
         };
         log_end(permit, made.report.is_sound(), "backup ended");
         let backup = BackupView {
+            shard,
             folder: made.at,
             files: made.manifest.files.len(),
             bytes: made.manifest.bytes(),

@@ -9,7 +9,8 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields)]
 #[schema(as = BackupRequest)]
 pub struct BackupBody {
-    /// Absolute path on the server of a folder that is empty or does not exist. Default: the destination of the settings
+    /// Absolute path on the server of a folder that is empty or does not exist. In a cluster with several shards, each is backed up to
+    /// the folder `shard-NUMBER` in it, on the machine of its owner. Default: the destination of the settings
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
 }
@@ -27,6 +28,9 @@ pub struct ProgressLine {
     /// Backup that was made
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupView>,
+    /// Backups that were made of a cluster with several shards, in place of `backup`: one of each shard
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub backups: Vec<BackupView>,
     /// Cause of a failure of the operation
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -36,6 +40,9 @@ pub struct ProgressLine {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = StoreBackup)]
 pub struct BackupView {
+    /// Number of the shard, in a cluster with several
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<usize>,
     /// Path of the folder on the server, or address of the backup
     pub folder: String,
     /// Time at which the backup was made

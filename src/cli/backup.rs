@@ -166,10 +166,12 @@ impl Backup {
         let view = follow(&session, "/store/backup", &json!(BackupBody { folder })).await?;
         let report: CheckReport = read(&view["report"]).map_err(stream::StreamError::from)?;
         let text = |line: &ProgressLine| {
-            let made = line.backup.as_ref().map(|BackupView { folder, files, bytes, written, .. }| {
-                format!("\nbacked up to {folder}: {files} files, {bytes} bytes, {written} written")
+            let made = line.backup.iter().chain(&line.backups);
+            let made = made.map(|BackupView { shard, folder, files, bytes, written, .. }| {
+                let what = shard.map(|shard| format!("shard {shard} ")).unwrap_or_default();
+                format!("\n{what}backed up to {folder}: {files} files, {bytes} bytes, {written} written")
             });
-            format!("{report}{}", made.unwrap_or_default())
+            format!("{report}{}", made.collect::<String>())
         };
         let text = self.printed.response(&view, text).map_err(stream::StreamError::from)?;
         Ok(Outcome { text, is_sound: report.is_sound() })

@@ -270,6 +270,17 @@ impl Backups {
         }
     }
 
+    /// The folder of a shard's backup in `folder`, which is made if it does not exist.
+    pub fn folder_of_shard(&self, folder: &Path, shard: usize) -> Result<PathBuf, BackupError> {
+        if folder.is_absolute() {
+            match folders::new_folder(folder) {
+                Err(source) if source.kind() != io::ErrorKind::AlreadyExists => return Err(of_io(folder)(source)),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(folder.join(format!("shard-{shard}")))
+    }
+
     /// Checks whether a backup can be made in `folder`, or, without one, whether the settings name a destination.
     pub fn check_target(&self, folder: Option<&Path>) -> Result<(), BackupError> {
         match (folder, &self.destination) {

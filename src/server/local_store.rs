@@ -84,6 +84,11 @@ impl LocalStore {
         fs::read_to_string(self.data_dir.join(CLUSTER_ID)).is_ok_and(|found| found.trim() == id)
     }
 
+    /// Whether it was found to follow the changelog of a cluster. A restored one was not.
+    pub(super) fn is_of_any_cluster(&self) -> bool {
+        self.data_dir.join(CLUSTER_ID).exists()
+    }
+
     /// Stores that it follows the changelog of the cluster with this identifier.
     pub(super) fn note_cluster(&self, id: &str) -> io::Result<()> {
         if self.is_of_cluster(id) {

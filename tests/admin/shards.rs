@@ -9,13 +9,13 @@ use gridhook::{
     admin::{
         ChaosMode, GridhookRoute, Merge, Placement,
         arm::routes::ROUTES,
-        merge::{PartRequest, PartsMerge, ShardAnswer, SpreadShards, exposition, shard_in, shard_in_path},
+        merge::{PartRequest, PartsMerge, ShardAnswer, SpreadShards, add_work, exposition, shard_in, shard_in_path},
         placement, placement_of_body,
     },
     cluster::shard_of,
 };
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::control::{ControlFixture, RG, hook};
 
@@ -410,7 +410,7 @@ fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
         GET /eventSubscriptions/eventSubscriptionName/replays: Parts(Replays)
         GET /eventSubscriptions/eventSubscriptionName/status: Parts(Figures)
         GET /events/sequence: One
-        GET /events: One
+        GET /events: Parts(Events)
         GET /status: Parts(Figures)
         GET /trace: Parts(Pages)
         POST /eventSubscriptions/eventSubscriptionName/deadLetters/purge: Parts(DeadLetters)
@@ -424,8 +424,11 @@ fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
         POST /eventSubscriptions/eventSubscriptionName/replays: Parts(Replays)
         POST /eventSubscriptions/eventSubscriptionName/resume: Parts(Commands)
         POST /eventSubscriptions/eventSubscriptionName/retry: Parts(Retries)
+        POST /eventSubscriptions/eventSubscriptionName/testFilter: Parts(Tests)
+        POST /eventSubscriptions/eventSubscriptionName/testTransform: Parts(Tests)
         POST /eventSubscriptions/eventSubscriptionName/unblock: Parts(Commands)
-        POST /publish: Near"#]]
+        POST /publish: Near
+        POST /testFilter: Parts(Tests)"#]]
     .assert_eq(&in_topics.join("\n"));
 }
 
@@ -554,4 +557,18 @@ fn only_the_leader_of_a_spread_topic_looks_at_files_of_dead_letters() {
     assert_eq!(shard_in_path("/x/deadLetters/2:waiting~1"), Some((2, "/x/deadLetters/waiting~1".to_owned())));
     assert_eq!(shard_in_path("/x/deadLetters/file~1"), None);
     assert_eq!(shard_in("id=a&shard=3"), Some((3, "id=a".to_owned())));
+}
+
+#[test]
+fn each_shard_has_a_backup_of_its_own_and_findings_name_theirs() {
+    let line = |sequence: u64, findings: Value| {
+        let report = json!({"counts": {"events": 3}, "findings": findings, "omitted": 1});
+        let backup = json!({"folder": format!("/b/{sequence}"), "made": "now", "sequence": sequence, "files": 2});
+        json!({"report": report, "backup": backup}).as_object().cloned().expect("an object")
+    };
+    let mut all = Map::new();
+    add_work(&mut all, 0, line(70, json!([])));
+    add_work(&mut all, 1, line(50, json!([{"problem": "a gap", "repair": null}])));
+    expect![[r#"{"backups":[{"files":2,"folder":"/b/70","made":"now","sequence":70},{"files":2,"folder":"/b/50","made":"now","sequence":50}],"report":{"counts":{"events":6},"findings":[{"problem":"shard 1: a gap","repair":null}],"omitted":2}}"#]]
+    .assert_eq(&Value::from(all).to_string());
 }

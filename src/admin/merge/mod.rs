@@ -20,6 +20,7 @@ pub(super) use self::parts::id_of_shard;
 pub use self::parts::{PartRequest, PartsMerge, SpreadShards, shard_in, shard_in_path};
 pub use self::reports::sum;
 pub(super) use self::reports::{LINES_MAX, TopPart};
+pub use self::reports::{add_work, sum};
 use super::Merge;
 
 /// The answer of a shard.

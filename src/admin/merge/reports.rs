@@ -6,7 +6,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use url::form_urlencoded;
 
 use super::{ShardAnswer, pages::instant};
@@ -267,6 +267,24 @@ pub(super) fn clock(answers: &[ShardAnswer]) -> serde_json::Result<Value> {
         .map(|clock| serde_json::to_value(ClockView { expiry_paused, ..clock }))
         .transpose()
         .map(Option::unwrap_or_default)
+}
+
+/// Adds what a shard reports of a check or a backup: findings name their shard, and each shard has a backup of its own.
+pub fn add_work(all: &mut Map<String, Value>, shard: usize, mut more: Map<String, Value>) {
+    for list in ["findings", "leftovers"] {
+        let findings = more.get_mut("report").and_then(|report| report.get_mut(list)).and_then(Value::as_array_mut);
+        for finding in findings.into_iter().flatten() {
+            if let Some(Value::String(problem)) = finding.get_mut("problem") {
+                *problem = format!("shard {shard}: {problem}");
+            }
+        }
+    }
+    if let Some(backup) = more.remove("backup") {
+        sum(all.entry("backups").or_insert_with(|| Vec::<Value>::new().into()), vec![backup].into());
+    }
+    for (key, value) in more {
+        sum(all.entry(key).or_insert(Value::Null), value);
+    }
 }
 
 /// Adds numbers, and joins lists.

@@ -106,6 +106,8 @@ pub struct StreamSettings {
     pub replicas: usize,
     /// Its limit of bytes; [`None`] for the limit of its server.
     pub bytes_max: Option<i64>,
+    /// The sequence of its first record.
+    pub first: u64,
 }
 
 /// A connection to a cluster of NATS, shared by the logs of all shards. Clones share it.
@@ -224,6 +226,7 @@ impl NatsConnection {
             subjects: vec![name.to_owned()],
             num_replicas: settings.replicas,
             max_bytes: settings.bytes_max.unwrap_or(-1),
+            first_sequence: Some(settings.first).filter(|first| *first > 1),
             discard: DiscardPolicy::New,
             deny_delete: true,
             ..Config::default()

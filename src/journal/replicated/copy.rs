@@ -88,9 +88,8 @@ impl ShardCopy {
         log: Arc<dyn Changelog>,
         options: ReplicationOptions,
     ) -> Result<Self, FollowError> {
-        let key = keys::meta(MetaKind::Applied, b"");
-        let applied = match Store::get(&*store, Family::Meta, &key)? {
-            Some(value) => AppliedPosition::decode(&value).map_err(StoreError::damaged)?,
+        let applied = match Self::applied(&*store)? {
+            Some(applied) => applied,
             None if is_new(&*store)? => AppliedPosition::default(),
             None => return Err(FollowError::Foreign),
         };
@@ -104,6 +103,12 @@ impl ShardCopy {
                 checked => return checked.map(|()| copy),
             }
         }
+    }
+
+    /// What a store has applied; [`None`] if it has no record of that.
+    pub fn applied(store: &dyn Store) -> Result<Option<AppliedPosition>, StoreError> {
+        let record = store.get(Family::Meta, &keys::meta(MetaKind::Applied, b""))?;
+        record.map(|value| AppliedPosition::decode(&value).map_err(StoreError::damaged)).transpose()
     }
 
     /// Checks that the log has what the store has applied.

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 use super::{ClusterError, ClusterNode};
 #[cfg(feature = "nats")]
-use super::{DRAIN_MAX, StoppableLog, check_unreplicated, fetch::may_fetch, is_lost, options};
+use super::{DRAIN_MAX, StoppableLog, fetch::may_fetch, is_lost, options};
 #[cfg(feature = "nats")]
 use crate::{
     admin::ClusterContext,
@@ -36,6 +36,7 @@ use crate::{
         trust::{TrustError, TrustRoots},
     },
     journal::{
+        self,
         changelog::Changelog,
         replicated::{FollowError, ShardCopy},
     },
@@ -81,7 +82,7 @@ pub(in crate::server) async fn join(
     config: &Config,
     stores: Vec<Arc<LocalStore>>,
 ) -> Result<Joined, ServerError> {
-    let is_new: Vec<bool> = stores.iter().map(|store| check_unreplicated(&*store.current()).is_ok()).collect();
+    let begins: Vec<Option<u64>> = stores.iter().map(|store| stream_begins(store)).collect::<Result<_, _>>()?;
     let secret = secret(&cluster.secret_file)?;
     let listeners = (0..).take(stores.len()).map(|shard| {
         let address = SocketAddr::new(cluster.listen.ip(), cluster.listen.port() + shard);
@@ -98,7 +99,7 @@ pub(in crate::server) async fn join(
     let tls = cluster.urls.iter().any(|url| url.starts_with("tls:"));
     let tls = tls.then(|| nats_tls(cluster, config, &mut certificates)).transpose()?;
     let of_cluster = cluster.clone();
-    let opened = tokio::task::spawn_blocking(move || nats::open(&of_cluster, tls.as_ref(), &is_new));
+    let opened = tokio::task::spawn_blocking(move || nats::open(&of_cluster, tls.as_ref(), &begins));
     let nats::Opened { logs, id, earlier, records, connection } = opened.await.expect("connecting does not panic")?;
     let intervals = LeaseIntervals::new(cluster.renew, cluster.expiry);
     let settings = ClaimSettings {
@@ -209,6 +210,18 @@ async fn position(store: &Arc<LocalStore>, log: Arc<dyn Changelog>, id: &str) ->
     Ok(read?)
 }
 
+/// The sequence at which a stream may begin that does not exist yet: 1 for a new store, and behind what a restored one has
+/// applied. [`None`] for the store of a node, whose records would be lost.
+#[cfg(feature = "nats")]
+fn stream_begins(store: &LocalStore) -> Result<Option<u64>, ServerError> {
+    let applied = ShardCopy::applied(&*store.current()).map_err(journal::Error::from)?;
+    Ok(match applied {
+        None => Some(1),
+        Some(_) if store.is_of_any_cluster() => None,
+        Some(applied) => Some(applied.sequence + 1),
+    })
+}
+
 /// The interval between two reads of the changelog of each shard, by the number of shards.
 #[cfg(feature = "nats")]
 fn follow_interval(shards: usize) -> Duration {
@@ -295,11 +308,11 @@ mod nats {
         pub(super) connection: NatsConnection,
     }
 
-    /// Connects. `is_new` says of each shard whether its store has applied nothing. Blocks.
+    /// Connects. `begins` has the sequence of each shard at which its stream may be made. Blocks.
     pub(super) fn open(
         cluster: &Cluster,
         tls: Option<&rustls::ClientConfig>,
-        is_new: &[bool],
+        begins: &[Option<u64>],
     ) -> Result<Opened, ClusterError> {
         let connect = |login: &NatsLogin| {
             let credentials = credentials(login)?;
@@ -316,14 +329,14 @@ mod nats {
         // A bucket that was just made may not have a server that answers yet.
         let mut tries = READ_TRIES;
         let (known, shards, id) = loop {
-            match runtime.block_on(known(&records, is_new.len())) {
+            match runtime.block_on(known(&records, begins.len())) {
                 Err(_) if tries > 0 => std::thread::sleep(PAUSE_MAX),
                 known => break known.map_err(|error| ClusterError::Engine(error.to_string()))?,
             }
             tries -= 1;
         };
-        if shards != is_new.len() {
-            let (name, set) = (&cluster.name, is_new.len());
+        if shards != begins.len() {
+            let (name, set) = (&cluster.name, begins.len());
             let what = format!(
                 "{set}, and the cluster {name} has {shards}; set {shards} on all nodes (the number is fixed when a cluster is \
                  created)"
@@ -333,12 +346,14 @@ mod nats {
         let mut nodes = ClusterRecords::of(&known, shards).nodes;
         let earlier = nodes.remove(&cluster.node).map(|node| node.value.positions).unwrap_or_default();
         let mut logs: Vec<Arc<dyn Changelog>> = Vec::new();
-        for (shard, is_new) in is_new.iter().enumerate() {
+        for (shard, begins) in begins.iter().enumerate() {
             let name = format!("GH_{}_{shard}", cluster.name);
             // A stream that is missing once a node has owned the shard has lost its records.
-            if *is_new && !known.iter().any(|record| record.key == shard_key(shard)) {
+            let was_owned = known.iter().any(|record| record.key == shard_key(shard));
+            if let Some(first) = begins.filter(|_| !was_owned) {
                 let bytes_max = i64::try_from(cluster.stream_bytes).ok().filter(|bytes| *bytes > 0);
-                of_log.create(&name, StreamSettings { replicas: cluster.replicas, bytes_max }).map_err(of_nats)?;
+                let settings = StreamSettings { replicas: cluster.replicas, bytes_max, first };
+                of_log.create(&name, settings).map_err(of_nats)?;
             }
             if let Some(most) = of_log.bytes_max(&name).filter(|most| *most < 2 * cluster.stream_keep_bytes) {
                 let what = format!("the stream {name} takes {most} bytes; allowed is at most half of that");

@@ -605,8 +605,7 @@ impl EndGuard {
 
 /// Refuses the store of a node of a cluster.
 pub(super) fn check_unreplicated(store: &dyn Store) -> Result<(), ServerError> {
-    let applied = store.get(Family::Meta, &keys::meta(MetaKind::Applied, b""));
-    match applied.map_err(journal::Error::from)? {
+    match ShardCopy::applied(store).map_err(journal::Error::from)? {
         Some(_) => Err(ClusterError::Replicated.into()),
         None => Ok(()),
     }

@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{Routed, ThreadRouter, parts::no_answer, target_of};
 use crate::{
-    admin::merge::sum,
+    admin::merge::add_work,
     server::{
         forward::{OwnerResponse, ResponseBody},
         front::hop::ListenerSide,
@@ -208,9 +208,7 @@ impl Work {
                     let progress = format!("shard {}: {progress}", self.shard);
                     shown.extend_from_slice(&line(&json!({"progress": progress})));
                 }
-                for (key, value) in read {
-                    sum(self.ends.entry(key).or_insert(Value::Null), value);
-                }
+                add_work(&mut self.ends, self.shard, read);
             }
             if !shown.is_empty() {
                 return Some(shown.freeze());

@@ -42,7 +42,7 @@ fn connect(urls: &[String], user: &str) -> Result<NatsConnection, NatsError> {
 
 /// Makes a stream, once the servers have a leader.
 fn create(connection: &NatsConnection, name: &str, replicas: usize) {
-    let settings = StreamSettings { replicas, bytes_max: None };
+    let settings = StreamSettings { replicas, bytes_max: None, first: 1 };
     wait_for("a stream", ELECTION, || connection.create(name, settings).is_ok());
 }
 
@@ -128,10 +128,12 @@ fn a_stream_that_is_missing_full_or_given_too_large_a_record_says_so() {
     assert_eq!(missing.bounds(), Err(ChangelogError::Missing));
     assert_eq!(missing.read(1, 1), Err(ChangelogError::Missing));
     assert!(matches!(missing.append(&"a".into(), None), Err(ChangelogError::Unavailable(_))));
-    connection.create("GH_small", StreamSettings { replicas: 1, bytes_max: Some(4_000) }).expect("made");
+    connection.create("GH_small", StreamSettings { replicas: 1, bytes_max: Some(4_000), first: 1 }).expect("made");
     // To make it again changes nothing; with other settings it is refused.
-    connection.create("GH_small", StreamSettings { replicas: 1, bytes_max: Some(4_000) }).expect("it is there");
-    let other = connection.create("GH_small", StreamSettings { replicas: 1, bytes_max: Some(5_000) });
+    connection
+        .create("GH_small", StreamSettings { replicas: 1, bytes_max: Some(4_000), first: 1 })
+        .expect("it is there");
+    let other = connection.create("GH_small", StreamSettings { replicas: 1, bytes_max: Some(5_000), first: 1 });
     assert!(matches!(other, Err(NatsError::Create { .. })), "{other:?}");
     let small = connection.changelog("GH_small");
     assert_eq!(small.append(&vec![0; 3_000].into(), Some(0)), Ok(1));

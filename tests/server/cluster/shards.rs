@@ -45,7 +45,7 @@ pub(crate) struct Sharded {
 }
 
 impl Sharded {
-    fn prepare(settings: &[(&str, &str)]) -> Self {
+    pub(super) fn prepare(settings: &[(&str, &str)]) -> Self {
         Self::prepare_each(settings, |_| Vec::new())
     }
 
@@ -282,7 +282,7 @@ fn each_shard_has_its_part_of_the_declared_topics_and_backups_of_its_own() {
 }
 
 /// Publishes to a topic through a node, and returns the status.
-fn status_of(node: &Server, topic: &str, key: &str, id: &str, subject: &str) -> u16 {
+pub(super) fn status_of(node: &Server, topic: &str, key: &str, id: &str, subject: &str) -> u16 {
     let body = load::body(&[id.to_owned()], subject);
     let answer = node.client().ask("POST", &events_path(topic), &[("aeg-sas-key", key)], &body);
     answer.map_or(0, |answer| answer.status)
