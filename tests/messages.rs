@@ -258,7 +258,7 @@ fn server_errors_say_what_to_do() {
         ],
     );
     check(
-        "topics create orders",
+        "topics create orders --tag team=shop",
         expect!["gridhook: orders already exists; change it with gridhook topics update orders"],
     );
     check(

@@ -61,10 +61,15 @@ pub(super) fn changes(before: Option<&[u8]>, after: Option<&[u8]>) -> AuditedCha
     AuditedChanges(changes)
 }
 
+/// Marks a request of which another shard of the cluster has a part, too, and records it.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordedElsewhere;
+
 /// Whether a request with this role is recorded. The difference of a PUT is none of its changes.
 pub(super) fn is_audited(needed: Role, request: &HttpRequest) -> bool {
     let is_what_if = || request.method() == Method::PUT && arm::is_what_if(request).unwrap_or(false);
-    needed >= Role::Operate && !is_what_if()
+    let is_recorded_elsewhere = || request.extensions().contains::<RecordedElsewhere>();
+    needed >= Role::Operate && !is_what_if() && !is_recorded_elsewhere()
 }
 
 /// Records the outcome of a request. The record of a fault is not waited for: the fault may hold up its write. Nor is that of

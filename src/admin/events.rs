@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Default number of listed events …
-const TOP: usize = 50;
+pub(super) const TOP: usize = 50;
 
 /// … and the maximum.
 pub(super) const TOP_MAX: usize = 500;
@@ -48,6 +48,7 @@ pub(super) async fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpRespons
             && subject.as_ref().is_none_or(|wanted| event.subject().contains(wanted.as_str()))
             && id.as_ref().is_none_or(|wanted| event.id() == wanted.as_str());
         is_wanted.then(|| EventLine {
+            shard: None,
             sequence: event.seq.0,
             at: event.appended.to_string(),
             id: event.id().into_owned(),
@@ -60,9 +61,9 @@ pub(super) async fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpRespons
     let page = topic.events_before(before, top, &line).await.map_err(registry::Error::from)?;
     Ok(HttpResponse::Ok().json(EventList {
         events: page.events,
-        before: page.next.map(|next| next.0),
-        log_from_sequence: page.log.start.0,
-        log_before_sequence: page.log.end.0,
+        before: page.next.map(|next| next.0.to_string()),
+        log_from_sequence: Some(page.log.start.0),
+        log_before_sequence: Some(page.log.end.0),
     }))
 }
 

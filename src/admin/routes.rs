@@ -181,6 +181,11 @@ impl GridhookRoute {
         self.operations.iter().flat_map(|operation| operation.methods.iter().map(move |method| (method, operation)))
     }
 
+    /// Whether a query may name a topic, of which one shard may be asked.
+    pub(super) fn is_by_topic(&self) -> bool {
+        matches!(self.shards, ByTopic(_))
+    }
+
     /// Whether a listener with this role serves the path.
     fn is_at(&self, role: ListenerRole) -> bool {
         [self.listener, role].contains(&ListenerRole::Both) || self.listener == role

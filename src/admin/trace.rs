@@ -39,6 +39,7 @@ const EXCERPT_CHARS: usize = 256;
 impl EventView {
     fn new(EventOccurrence { seq, event, published, subscriptions }: &EventOccurrence) -> Self {
         Self {
+            shard: None,
             sequence: seq.0,
             id: event.as_ref().map(|event| event.id().into_owned()),
             event_type: event.as_ref().map(|event| event.event_type().into_owned()),

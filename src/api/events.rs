@@ -10,11 +10,13 @@ pub struct EventList {
     pub events: Vec<EventLine>,
     /// Value of `before` for the next page; missing at the beginning of the log. A page without events may have it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub before: Option<u64>,
-    /// First sequence number of the log.
-    pub log_from_sequence: u64,
-    /// Sequence number before which the log ends.
-    pub log_before_sequence: u64,
+    pub before: Option<String>,
+    /// First sequence number of the log. Missing for a spread topic, of which each shard has a log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_from_sequence: Option<u64>,
+    /// Sequence number before which the log ends. Missing for a spread topic.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_before_sequence: Option<u64>,
 }
 
 /// An event without its data.
@@ -22,6 +24,9 @@ pub struct EventList {
 #[serde(rename_all = "camelCase")]
 #[schema(as = EventListLine)]
 pub struct EventLine {
+    /// Shard of an event of a spread topic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<usize>,
     pub sequence: u64,
     /// Time at which the event was published.
     pub at: String,

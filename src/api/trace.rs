@@ -30,6 +30,9 @@ pub struct TraceView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = TracedEvent)]
 pub struct EventView {
+    /// Shard of an event of a spread topic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<usize>,
     pub sequence: u64,
     /// Id of the event; missing, with its other fields, if the store no longer has the event
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -249,6 +249,10 @@ enum WriterEntry {
         from: Seq,
         reply: oneshot::Sender<Result<LogGuard, Error>>,
     },
+    DivideBacklog {
+        partition: PartitionId,
+        parts: u32,
+    },
     Close,
 }
 
@@ -262,6 +266,7 @@ impl WriterEntry {
             | Self::Meta { .. }
             | Self::WriteDeadLetters { .. }
             | Self::Keep { .. }
+            | Self::DivideBacklog { .. }
             | Self::Close => WriteUrgency::Now,
         }
     }

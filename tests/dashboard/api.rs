@@ -47,7 +47,7 @@ fn an_operator_publishes_events_and_browses_them_from_the_newest_to_the_oldest()
             let page = ask(&format!("top=150{query}{before}"));
             all.extend(sequences(&page));
             pages += 1;
-            let Some(next) = page["before"].as_u64() else { break };
+            let Some(next) = page["before"].as_str() else { break };
             before = format!("&before={next}");
             assert!(pages < 20, "the pages of {query} do not end");
         }

@@ -102,6 +102,19 @@ fn check(rule: impl Fn(&Arc<dyn Store>)) {
 }
 
 #[test]
+fn a_part_of_a_spread_topic_has_its_part_of_the_bound() {
+    check(|store| {
+        let queue = Fixture::start(store, BacklogFullPolicy::Refuse);
+        // Before the partition is there, as at the creation of a topic.
+        queue.journal.divide_backlog(PARTITION, 4);
+        queue.found();
+        assert_eq!(queue.fill(), (3, QUICK.subscription), "a quarter");
+        queue.publish(OTHER).expect("another partition has the whole bound");
+        queue.stop();
+    });
+}
+
+#[test]
 fn at_the_bound_one_partition_is_refused_until_its_laggard_has_read_on() {
     check(|store| {
         let queue = Fixture::start(store, BacklogFullPolicy::Refuse);

@@ -47,6 +47,9 @@ fn topics_are_made_changed_listed_and_deleted() {
     .assert_eq(&masked(&server, &made));
     expect!["gridhook: orders already exists; change it with gridhook topics update orders"]
         .assert_eq(&refused(&server, &["topics", "create", "orders"]));
+    // The same again: an answer may have been lost.
+    let again = done(&server, &["topics", "create", "orders", "--tag", "team=shop", "--allow-from", "127.0.0.0/8"]);
+    assert_eq!(again, made);
 
     done(&server, &["topics", "create", "domains/shop", "--input-schema", "CloudEventSchemaV1_0"]);
     done(&server, &["topics", "create", "domains/shop/topics/europe"]);

@@ -201,6 +201,12 @@ impl Operation {
 
     /// The OpenAPI description of the operation on a route.
     pub(in crate::admin) fn describe(&self, route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
-        (self.describe)(route, schemas)
+        let draft = (self.describe)(route, schemas);
+        match self.spread {
+            Some(SpreadScope::One | SpreadScope::Parts(_) | SpreadScope::All(_)) if route.is_in_topic() => {
+                draft.of_shard()
+            }
+            Some(_) | None => draft,
+        }
     }
 }

@@ -115,10 +115,10 @@ static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
     ("/regenerateKey", &[post(Access::ADMIN, on_topic!(topics::regenerate_key), topics_doc::regenerate_key)]),
     ("/status", &[get(on_topic!(c, topic => operate::topic_status(c.control, topic).await), topics_doc::status).in_parts(PartsMerge::Figures)]),
     ("/trace", &[get(on_topic!(trace::trace), topics_doc::trace).in_parts(PartsMerge::Pages)]),
-    ("/events", &[get(on_topic!(events::list), events_doc::list).one()]),
+    ("/events", &[get(on_topic!(events::list), events_doc::list).in_parts(PartsMerge::Events)]),
     ("/events/{sequence}", &[get(on_topic!(events::get), events_doc::get).one()]),
     ("/publish", &[post(Access::OPERATE, on_topic!(events::publish), events_doc::publish).near()]),
-    ("/testFilter", &[post(Access::READ, on_topic!(c, topic => test_filter::test_filter(c, topic, None).await), subscriptions_doc::test_filter)]),
+    ("/testFilter", &[post(Access::READ, on_topic!(c, topic => test_filter::test_filter(c, topic, None).await), subscriptions_doc::test_filter).in_parts(PartsMerge::Tests)]),
 ];
 
 /// The event types of every topic.
@@ -223,8 +223,8 @@ static NAMESPACE_SUBSCRIPTION: [Operation; 4] = [
 static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 23] = [
     ("/getFullUrl", &[post(Access::ADMIN, on_subscription!(c, topic, name => subscriptions::full_url(c.control, topic, name)), subscriptions_doc::full_url)]),
     ("/getDeliveryAttributes", &[post(Access::ADMIN, on_subscription!(c, topic, name => subscriptions::delivery_attributes(c.control, topic, name)), subscriptions_doc::delivery_attributes)]),
-    ("/testFilter", &[post(Access::READ, on_subscription!(c, topic, name => test_filter::test_filter(c, topic, Some(name)).await), subscriptions_doc::test_filter).or_portal()]),
-    ("/testTransform", &[post(Access::READ, on_subscription!(test_filter::test_transform), subscriptions_doc::test_transform).or_portal()]),
+    ("/testFilter", &[post(Access::READ, on_subscription!(c, topic, name => test_filter::test_filter(c, topic, Some(name)).await), subscriptions_doc::test_filter).in_parts(PartsMerge::Tests).or_portal()]),
+    ("/testTransform", &[post(Access::READ, on_subscription!(test_filter::test_transform), subscriptions_doc::test_transform).in_parts(PartsMerge::Tests).or_portal()]),
     ("/status", &[get(on_subscription!(c, topic, name => operate::status(c.control, topic, name).await), subscriptions_doc::status).in_parts(PartsMerge::Figures).or_portal()]),
     ("/metrics", &[get(on_subscription!(metrics::subscription), subscriptions_doc::metrics).in_parts(PartsMerge::Figures)]),
     ("/explain", &[get(on_subscription!(explain::explain), subscriptions_doc::explain).found()]),
@@ -282,6 +282,12 @@ impl Route {
     /// Whether the path is that of a resource that can be put, and not of a list or an action.
     pub(in crate::admin) fn is_resource(&self) -> bool {
         self.operation(&Method::PUT).is_some()
+    }
+
+    /// Whether the path is in a topic that may be spread.
+    pub(in crate::admin) fn is_in_topic(&self) -> bool {
+        let has = |parameter: &str| self.template.contains(parameter);
+        has("{topicName}") && !has("{namespaceName}") && !has("{domainName}")
     }
 
     /// Whether it is the action that replaces an access key.

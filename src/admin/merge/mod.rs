@@ -4,6 +4,7 @@
 //! because a page without one of them would look as if resources were gone. A report is given without those that have no
 //! owner, and names them.
 
+mod events;
 mod metrics;
 mod pages;
 mod parts;
@@ -18,7 +19,6 @@ use self::pages::query_of_shard;
 pub(super) use self::pages::{PageKeys, PagePart};
 pub(super) use self::parts::id_of_shard;
 pub use self::parts::{PartRequest, PartsMerge, SpreadShards, shard_in, shard_in_path};
-pub use self::reports::sum;
 pub(super) use self::reports::{LINES_MAX, TopPart};
 pub use self::reports::{add_work, sum};
 use super::Merge;

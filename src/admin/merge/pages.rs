@@ -103,7 +103,7 @@ pub(super) fn query_of_shard(query: &str, shard: usize) -> Option<String> {
     Some(of_shard.finish())
 }
 
-fn top_in(query: &str, default: usize) -> usize {
+pub(super) fn top_in(query: &str, default: usize) -> usize {
     let top = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "top");
     top.and_then(|(_, top)| top.parse().ok()).unwrap_or(default)
 }

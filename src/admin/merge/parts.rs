@@ -14,7 +14,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use url::form_urlencoded;
 
-use super::{ShardAnswer, pages::instant};
+use super::{ShardAnswer, events, pages::instant};
 
 /// How the answers of the shards of a spread topic become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,10 @@ pub enum PartsMerge {
     Commands,
     /// Histories of events, and lines of the ledger, by page.
     Pages,
+    /// Events, by page.
+    Events,
+    /// Tests with given events, or with the newest of each shard.
+    Tests,
     /// Dead letters.
     DeadLetters,
     /// Replays.
@@ -54,7 +58,7 @@ pub struct SpreadShards {
 }
 
 /// The place of each shard in a list; [`None`] at the end. Without a position, at the beginning.
-struct Places(Option<Vec<Option<String>>>);
+pub(super) struct Places(Option<Vec<Option<String>>>);
 
 impl Places {
     fn read(position: Option<&str>) -> Option<Self> {
@@ -62,15 +66,20 @@ impl Places {
         serde_json::from_slice(&URL_SAFE_NO_PAD.decode(position).ok()?).ok().map(|places| Self(Some(places)))
     }
 
+    /// Those that a parameter of a query has, if it has places.
+    pub(super) fn in_query(query: &str, name: &str) -> Option<Self> {
+        Self::read(parameter(query, name).as_deref())
+    }
+
     /// The place of a shard that is not at its end: [`None`] within at the beginning.
-    fn of(&self, shard: usize) -> Option<Option<String>> {
+    pub(super) fn of(&self, shard: usize) -> Option<Option<String>> {
         match &self.0 {
             None => Some(None),
             Some(places) => places.get(shard).cloned().flatten().map(Some),
         }
     }
 
-    fn text(places: &[Option<String>]) -> Option<String> {
+    pub(super) fn text(places: &[Option<String>]) -> Option<String> {
         let has_any = places.iter().any(Option::is_some);
         has_any.then(|| URL_SAFE_NO_PAD.encode(Value::from(places.to_vec()).to_string()))
     }
@@ -125,7 +134,13 @@ impl PartsMerge {
     pub fn needs_all(self) -> bool {
         match self {
             Self::Figures => false,
-            Self::Commands | Self::Pages | Self::DeadLetters | Self::Replays | Self::Retries => true,
+            Self::Commands
+            | Self::Pages
+            | Self::Events
+            | Self::Tests
+            | Self::DeadLetters
+            | Self::Replays
+            | Self::Retries => true,
         }
     }
 
@@ -135,6 +150,15 @@ impl PartsMerge {
         match self {
             Self::Figures | Self::Commands => {}
             Self::Pages => of_shard.query = query_at(&asked.query, "continue", shard)?,
+            Self::Events => of_shard.query = query_at(&asked.query, events::POSITION, shard)?,
+            Self::Tests => match events::newest_in(&asked.body) {
+                Some((mut body, last)) => {
+                    body.insert("last".to_owned(), last.div_ceil(shards.count as u64).into());
+                    of_shard.body = Value::from(body).to_string().into();
+                }
+                // Each shard finds the same.
+                None => return (shard == shards.leader).then_some(of_shard),
+            },
             Self::DeadLetters => {
                 of_shard.query = query_at(&asked.query, "$skipToken", shard)?;
                 if !asked.body.is_empty() {
@@ -186,12 +210,18 @@ impl PartsMerge {
         answers: &[ShardAnswer],
         missing: &[usize],
     ) -> serde_json::Result<Value> {
+        if self == Self::Events {
+            return events::newest(&asked.query, answers, shards.count);
+        }
         let (mut all, mut places) = (Value::Null, vec![None; shards.count]);
         for answer in answers {
             let mut part: Value = answer.read()?;
             if let Value::Object(part) = &mut part {
                 places[answer.shard] = position_in(part);
-                mark(part, self, shards, answer.shard);
+                // Given events are of no shard.
+                if self != Self::Tests || answers.len() > 1 {
+                    mark(part, self, shards, answer.shard);
+                }
             }
             join("", &mut all, part);
         }
@@ -223,8 +253,7 @@ fn sort_by_time(lines: &mut [Value]) {
 }
 
 fn query_at(query: &str, name: &str, shard: usize) -> Option<String> {
-    let given = parameter(query, name);
-    match Places::read(given.as_deref()) {
+    match Places::in_query(query, name) {
         Some(places) => Some(with_parameter(query, name, places.of(shard)?.as_deref())),
         // The shard refuses what is no position.
         None => Some(query.to_owned()),
@@ -328,6 +357,8 @@ fn mark(part: &mut Map<String, Value>, merge: PartsMerge, shards: SpreadShards, 
         | PartsMerge::Figures
         | PartsMerge::Commands
         | PartsMerge::Pages
+        | PartsMerge::Events
+        | PartsMerge::Tests
         | PartsMerge::Retries => None,
     };
     let prefix = |object: &mut Map<String, Value>| {
@@ -336,7 +367,7 @@ fn mark(part: &mut Map<String, Value>, merge: PartsMerge, shards: SpreadShards, 
         }
     };
     prefix(part);
-    for list in ["value", "events", "lines", "jobs"] {
+    for list in ["value", "events", "lines", "jobs", "results"] {
         let items = part.get_mut(list).and_then(Value::as_array_mut);
         for item in items.into_iter().flatten().filter_map(Value::as_object_mut) {
             if !item.contains_key("timeseries") {

@@ -116,6 +116,13 @@ impl OperationBuilder {
         self
     }
 
+    /// Adds the parameter that names a shard of a spread topic.
+    pub(in crate::admin) fn of_shard(self) -> Self {
+        let what =
+            "Number of the shard to ask, for a spread topic only; without it, all that have a part of the answer";
+        self.query("shard", what, &serde_json::json!({"type": "integer", "minimum": 0}))
+    }
+
     /// Adds a header parameter.
     pub(super) fn header(mut self, name: &str, what: &str) -> Self {
         let schema = json!({"type": "string"});

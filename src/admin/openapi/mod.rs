@@ -78,6 +78,7 @@ pub fn document(chaos: ChaosMode) -> Value {
     for path in GridhookRoute::all(chaos) {
         for (method, operation) in path.operations() {
             let draft = operation.describe(method, &mut schemas);
+            let draft = if path.is_by_topic() { draft.of_shard() } else { draft };
             add(path.template, method.as_str(), draft.needs(operation.access));
         }
     }

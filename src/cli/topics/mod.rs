@@ -16,7 +16,7 @@ use super::{
     output::TextTable,
     prompt,
 };
-use crate::api::{resource::NamedResource, topic::SharedAccessKeys};
+use crate::api::{resource::NamedResource, topic::SharedAccessKeys, what_if::Difference};
 
 /// The flags of `topics`.
 #[derive(Debug, Args)]
@@ -213,7 +213,8 @@ impl TopicArgs {
     }
 }
 
-/// Creates a resource; an existing one is changed with `command`.
+/// Creates a resource. If it exists with the same properties, it is put again: the answer to the first request may have been
+/// lost, or not every shard of a spread topic may have the change yet. Another one is changed with `command`.
 pub(super) async fn create(
     session: &ServerClient,
     path: &str,
@@ -223,7 +224,17 @@ pub(super) async fn create(
 ) -> Result<Value, ClientError> {
     match session.change(Method::PUT, path, &Precondition::Missing, Some(body)).await {
         Err(ClientError::Refused { status: StatusCode::PRECONDITION_FAILED, .. }) => {
-            Err(ClientError::Input(format!("{name} already exists; change it with {command}")))
+            let what_if = format!("{path}?whatIf=true");
+            match session.exchange::<Difference>(Method::PUT, &what_if, &Precondition::None, Some(body)).await {
+                Ok((Difference { changes, .. }, tag)) if changes.is_empty() => {
+                    let same = tag.map_or(Precondition::None, Precondition::Tag);
+                    session.change(Method::PUT, path, &same, Some(body)).await
+                }
+                Ok(_) | Err(ClientError::Refused { .. }) => {
+                    Err(ClientError::Input(format!("{name} already exists; change it with {command}")))
+                }
+                Err(error) => Err(error),
+            }
         }
         result => result,
     }

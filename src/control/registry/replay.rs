@@ -166,7 +166,8 @@ impl TopicHandle {
         let start = self.resolve(ReplayPoint::Since(at), end.next).await?;
         if let Some(bound) = self.journal.limits().backlog {
             // Everything from the start is backlog, which must leave room for publishers.
-            let first = self.journal.reads().last_bytes(self.partition(), end, bound.bytes / 2).await?;
+            let most = bound.bytes / u64::from(self.record().partition_count.max(1));
+            let first = self.journal.reads().last_bytes(self.partition(), end, most / 2).await?;
             if start < first.at {
                 let since = first.appended.unwrap_or(at);
                 return Err(Error::Refused(format!(

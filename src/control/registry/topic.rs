@@ -154,6 +154,9 @@ impl TopicHandle {
         let unreadable =
             || Error::Unreadable { name: record.name.to_string(), reason: "it has no partition".to_owned() };
         let partition = *record.partitions.first().ok_or_else(unreadable)?;
+        if record.is_spread() {
+            journal.divide_backlog(partition, record.partition_count);
+        }
         Ok(Self {
             partition,
             catalogue: RwLock::new(Catalogue::of(&record).map(Arc::new)),

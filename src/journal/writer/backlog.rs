@@ -12,7 +12,7 @@ use super::GroupWriter;
 use crate::{
     event::{PartitionId, Seq},
     journal::{
-        BacklogFullPolicy, CrowdedPartition, Error,
+        BacklogFullPolicy, CrowdedPartition, Error, Journal, WriterEntry,
         partition_state::{PartitionState, PassedEvents},
     },
     store::{Family, Store, StoreError, keys, log::chunk_of},
@@ -23,6 +23,13 @@ const EXPIRE_FROM: u64 = 7;
 
 /// Expiry reduces the backlog to six eighths of the limit, so that an eighth expires at once instead of single events.
 const EXPIRE_TO: u64 = 6;
+
+impl Journal {
+    /// Limits the backlog of a partition to one of `parts` equal parts of the limit: it is that of a spread topic.
+    pub fn divide_backlog(&self, partition: PartitionId, parts: u32) {
+        self.writer(partition).queue.send(WriterEntry::DivideBacklog { partition, parts: parts.max(1) });
+    }
+}
 
 impl GroupWriter {
     /// Fails if the backlog of a partition is at its limit.
@@ -55,9 +62,12 @@ impl GroupWriter {
         let (Some(bound), Some(partition)) = (self.options.limits.backlog, self.partitions.get_mut(&id)) else {
             return Ok(None);
         };
+        // Few topics are spread.
+        let parts = if self.backlog_parts.is_empty() { None } else { self.backlog_parts.get(&id) };
+        let most = bound.bytes / u64::from(parts.copied().unwrap_or(1));
         let threshold = match bound.when_full {
-            BacklogFullPolicy::Refuse => bound.bytes,
-            BacklogFullPolicy::Expire => bound.bytes / 8 * EXPIRE_FROM,
+            BacklogFullPolicy::Refuse => most,
+            BacklogFullPolicy::Expire => most / 8 * EXPIRE_FROM,
         };
         if partition.backlog() < threshold {
             return Ok(None);
@@ -82,9 +92,9 @@ impl GroupWriter {
         let bytes = partition.backlog();
         let keep = match bound.when_full {
             BacklogFullPolicy::Refuse => None,
-            BacklogFullPolicy::Expire => Some(bound.bytes / 8 * EXPIRE_TO),
+            BacklogFullPolicy::Expire => Some(most / 8 * EXPIRE_TO),
         };
-        let crowded = CrowdedPartition { laggard: *laggard, bytes, is_full: bytes >= bound.bytes, keep };
+        let crowded = CrowdedPartition { laggard: *laggard, bytes, is_full: bytes >= most, keep };
         Ok(Some(crowded).filter(|_| bytes >= threshold))
     }
 }

@@ -67,6 +67,10 @@ impl GroupWriter {
             }
             // It is answered at once, because nothing is written.
             WriterEntry::Keep { partition, from, reply } => return self.keep(partition, from, reply),
+            WriterEntry::DivideBacklog { partition, parts } => {
+                self.backlog_parts.insert(partition, parts);
+                return;
+            }
             WriterEntry::Close => return,
         };
         group.answers.push(answer);

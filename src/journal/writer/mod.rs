@@ -125,6 +125,7 @@ pub(super) fn spawn(
         running: Arc::clone(&resources.running),
         partitions,
         lows,
+        backlog_parts: IdMap::default(),
         ids: OpenBlocks::default(),
         guards: LogGuards::default(),
         entries,
@@ -175,6 +176,8 @@ struct GroupWriter {
     running: Arc<AtomicUsize>,
     partitions: IdMap<PartitionId, PartitionState>,
     lows: IdMap<PartitionId, LowWatermarks>,
+    /// The partitions that have a part of the limit of the backlog, and the number of parts.
+    backlog_parts: IdMap<PartitionId, u32>,
     ids: OpenBlocks,
     guards: LogGuards,
     trims: TrimSchedule,
@@ -496,6 +499,6 @@ fn reply(entry: WriterEntry, answer: Result<(), Error>) {
             let refused = answer.err().unwrap_or(Error::Unknown);
             reply.send(Err(refused)).ok();
         }
-        WriterEntry::Close => {}
+        WriterEntry::DivideBacklog { .. } | WriterEntry::Close => {}
     }
 }

@@ -37,6 +37,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::either::Either;
 
 use crate::{
+    admin::RecordedElsewhere,
     control::tokens::{ForwardedToken, Token},
     publish::{OneOfShards, auth::host::LocalAddress},
 };
@@ -47,8 +48,14 @@ pub(in crate::server) const CLIENT_NAME: &str = "gridhook-forwarded-client";
 /// The header with the record of the named token of a forwarded request, as JSON.
 pub(in crate::server) const TOKEN_NAME: &str = "gridhook-forwarded-token";
 
-/// The header of a request that goes to several shards.
+/// The header of a request that goes to several shards: one of the two values below.
 pub(in crate::server) const PART_NAME: &str = "gridhook-forwarded-part";
+
+/// The shard records the request in its audit trail …
+pub(in crate::server) const RECORDED_PART: &str = "recorded";
+
+/// … or does not, because another one does.
+pub(in crate::server) const UNRECORDED_PART: &str = "unrecorded";
 
 /// Marks a request that a node makes itself.
 #[derive(Clone, Copy, Debug)]
@@ -410,8 +417,11 @@ pub(super) fn adopt(request: &mut ServiceRequest) {
         let token = ForwardedToken(Arc::new(Token::of_other_store(record)));
         request.extensions_mut().insert(token);
     }
-    if request.headers_mut().remove(PART_NAME).next().is_some() {
+    if let Some(part) = request.headers_mut().remove(PART_NAME).next() {
         request.extensions_mut().insert(OneOfShards);
+        if part == UNRECORDED_PART {
+            request.extensions_mut().insert(RecordedElsewhere);
+        }
     }
     let value = request.headers_mut().remove(CLIENT_NAME).next();
     if value.is_none() {

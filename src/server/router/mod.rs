@@ -139,7 +139,7 @@ impl ThreadRouter {
                 let (shard, is_known) = self.shard_of_namespace(label.as_deref()).await?;
                 let mut outgoing = forward::outgoing(&request, payload).ok_or_else(not_forwarded)?;
                 if !is_known {
-                    parts::mark(outgoing.headers_mut());
+                    parts::mark(outgoing.headers_mut(), true);
                 }
                 return self.forward(shard, &request, outgoing, side).await;
             }

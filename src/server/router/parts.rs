@@ -63,9 +63,19 @@ impl Part {
     }
 }
 
-/// Marks a request that goes to several shards.
-pub(super) fn mark(headers: &mut HeaderMap) {
-    headers.insert(HeaderName::from_static(hop::PART_NAME), HeaderValue::from_static("1"));
+/// Marks a request that goes to several shards. One of them records it in its audit trail.
+pub(super) fn mark(headers: &mut HeaderMap, is_recorded: bool) {
+    let value = if is_recorded { hop::RECORDED_PART } else { hop::UNRECORDED_PART };
+    headers.insert(HeaderName::from_static(hop::PART_NAME), HeaderValue::from_static(value));
+}
+
+/// What several shards are asked, and the shard that records it.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) request: &'a HttpRequest,
+    pub(super) side: ListenerSide,
+    /// [`None`]: each, because the first one that has what is asked for ends the search.
+    pub(super) recorder: Option<usize>,
 }
 
 /// The head and the whole body of an answer.
@@ -86,18 +96,24 @@ pub(super) async fn collect(answered: OwnerResponse) -> Result<(HeaderMap, Bytes
 }
 
 impl ThreadRouter {
+    /// Of the shards that are asked, the one that records the request: it has an owner, as this node sees it.
+    pub(super) fn recorder(&self, mut asked: impl Iterator<Item = usize> + Clone) -> Option<usize> {
+        let has_owner = |shard: &usize| self.shards[*shard].forwarder().has_owner();
+        asked.clone().find(has_owner).or_else(|| asked.next())
+    }
+
     /// Sends the request to a shard, with this target and a whole body.
     pub(super) async fn send_part(
         &self,
         shard: usize,
-        (request, target): (&HttpRequest, &str),
+        Asked { request, side, recorder }: Asked<'_>,
+        target: &str,
         body: Bytes,
-        side: ListenerSide,
         wait: Duration,
     ) -> Result<OwnerResponse, &'static str> {
         const NOT_FORWARDED: &str = "the request cannot be forwarded";
         let mut outgoing = forward::outgoing_whole(request, target, body).ok_or(NOT_FORWARDED)?;
-        mark(outgoing.headers_mut());
+        mark(outgoing.headers_mut(), recorder.is_none_or(|recorder| recorder == shard));
         // The body is read here.
         outgoing.headers_mut().remove(hyper::header::ACCEPT_ENCODING);
         if shard != CONTROL {
@@ -109,14 +125,14 @@ impl ThreadRouter {
     async fn ask(
         &self,
         shard: usize,
-        asked: (&HttpRequest, &str),
+        asked: Asked<'_>,
+        target: &str,
         body: Bytes,
-        side: ListenerSide,
         needs_all: bool,
     ) -> Result<Part, &'static str> {
         let (wait, most) = if needs_all { (OWNER_WAIT, ANSWER_MAX) } else { (PART_OWNER_WAIT, PART_MAX) };
         let answered = async {
-            let answered = self.send_part(shard, asked, body, side, wait).await?;
+            let answered = self.send_part(shard, asked, target, body, wait).await?;
             let status = StatusCode::from_u16(answered.response.status().as_u16());
             let (headers, body) = collect(answered).await?;
             let status = status.unwrap_or(StatusCode::BAD_GATEWAY);
@@ -141,9 +157,8 @@ impl ThreadRouter {
             .filter_map(|shard| Some((shard, target_at(request.path(), &merge.query_of_shard(query, shard)?))));
         let asked: Vec<(usize, String)> = asked.collect();
         let needs_all = merge.needs_all();
-        let asks = asked
-            .iter()
-            .map(|(shard, target)| self.ask(*shard, (request, target.as_str()), body.clone(), side, needs_all));
+        let of_all = Asked { request, side, recorder: self.recorder(asked.iter().map(|(shard, _)| *shard)) };
+        let asks = asked.iter().map(|(shard, target)| self.ask(*shard, of_all, target, body.clone(), needs_all));
         let (mut answers, mut missing) = (Vec::new(), Vec::new());
         for ((shard, _), answered) in asked.iter().zip(join_all(asks).await) {
             match answered {
@@ -182,9 +197,9 @@ impl ThreadRouter {
         let requests = (0..shards.count).filter_map(|shard| Some((shard, merge.request_of(shard, shards, &asked)?)));
         let requests: Vec<(usize, String, Bytes)> =
             requests.map(|(shard, part)| (shard, target_at(&part.path, &part.query), part.body)).collect();
-        let asks = requests
-            .iter()
-            .map(|(shard, target, body)| self.ask(*shard, (request, target.as_str()), body.clone(), side, needs_all));
+        let of_all = Asked { request, side, recorder: self.recorder(requests.iter().map(|(shard, ..)| *shard)) };
+        let asks =
+            requests.iter().map(|(shard, target, body)| self.ask(*shard, of_all, target, body.clone(), needs_all));
         let (mut parts, mut refused, mut missing) = (Vec::new(), None::<Part>, Vec::new());
         for ((shard, ..), answered) in requests.iter().zip(join_all(asks).await) {
             match answered {
@@ -233,7 +248,8 @@ impl ThreadRouter {
         let first = if *request.method() == Method::GET { 0 } else { fastrand::usize(..self.shards.len()) };
         let (mut refused, mut missing) = (None::<Part>, None);
         for shard in (0..self.shards.len()).map(|next| (first + next) % self.shards.len()) {
-            match self.ask(shard, (request, target_of(request)), body.clone(), side, true).await {
+            let asked = Asked { request, side, recorder: None };
+            match self.ask(shard, asked, target_of(request), body.clone(), true).await {
                 Ok(part) if part.status.is_success() => return Ok(part.response()),
                 Ok(part) => {
                     let is_better = part.status != StatusCode::NOT_FOUND || refused.is_none();
@@ -254,8 +270,9 @@ impl ThreadRouter {
 
     /// What every shard does.
     pub(super) async fn each(&self, request: &HttpRequest, body: &Bytes, side: ListenerSide) -> Routed<HttpResponse> {
-        let target = target_of(request);
-        let asks = (0..self.shards.len()).map(|shard| self.ask(shard, (request, target), body.clone(), side, true));
+        let (all, target) = (0..self.shards.len(), target_of(request));
+        let asked = Asked { request, side, recorder: self.recorder(all.clone()) };
+        let asks = all.map(|shard| self.ask(shard, asked, target, body.clone(), true));
         let (mut first, mut missing) = (None::<Part>, None);
         for (shard, answered) in join_all(asks).await.into_iter().enumerate() {
             match answered {
@@ -274,8 +291,8 @@ impl ThreadRouter {
     /// The metrics of the shards that this node owns.
     pub(super) async fn metrics(&self, request: &HttpRequest, side: ListenerSide) -> Routed<HttpResponse> {
         let own = (0..self.shards.len()).filter(|shard| self.shards[*shard].forwarder().is_owner());
-        let target = target_of(request);
-        let asks = own.map(|shard| self.ask(shard, (request, target), Bytes::new(), side, false));
+        let (asked, target) = (Asked { request, side, recorder: None }, target_of(request));
+        let asks = own.map(|shard| self.ask(shard, asked, target, Bytes::new(), false));
         let (mut parts, mut missing) = (Vec::new(), None);
         for answered in join_all(asks).await {
             match answered {

@@ -15,7 +15,11 @@ use tokio::{
     time::sleep,
 };
 
-use super::{Routed, ThreadRouter, parts::no_answer, target_of};
+use super::{
+    Routed, ThreadRouter,
+    parts::{Asked, no_answer},
+    target_of,
+};
 use crate::{
     admin::merge::add_work,
     server::{
@@ -63,7 +67,9 @@ impl ThreadRouter {
         body: Bytes,
         side: ListenerSide,
     ) -> Result<OwnerResponse, &'static str> {
-        self.send_part(shard, (request, target_of(request)), body, side, OWNER_WAIT).await
+        // Each shard of work in turn has an owner, or the work ends before it.
+        let asked = Asked { request, side, recorder: Some(0) };
+        self.send_part(shard, asked, target_of(request), body, OWNER_WAIT).await
     }
 
     fn lines_of(&self, shard: usize, answered: OwnerResponse) -> LineReader {

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gridhook::cluster::shard_of;
 use serde_json::{Value, json};
 
 use super::{
@@ -288,9 +289,40 @@ fn operators_see_the_parts_of_a_spread_topic_as_one() {
     wait_for("the redriven events", LONG, || sink.taken("/bad") == count);
     wait_for("the files to go", LONG, || letters(100).is_empty());
 
-    // What an operator does holds in every shard.
+    // The newest events of all shards, by page.
+    let (mut listed, mut next) = (Vec::new(), String::new());
+    loop {
+        let page = get(0, &format!("{topic}/events?top=7{next}"));
+        let events = page["events"].as_array().expect("events");
+        assert!(events.len() <= 7, "{page}");
+        listed.extend(events.iter().map(|event| {
+            let path = format!("{topic}/events/{}?shard={}", event["sequence"], event["shard"]);
+            assert_eq!(get(1, &path)["id"], event["id"]);
+            (event["at"].as_str().expect("a time").to_owned(), event["id"].to_string())
+        }));
+        match page["before"].as_str() {
+            Some(position) => next = format!("&before={position}"),
+            None => break,
+        }
+    }
+    let times: Vec<&String> = listed.iter().map(|(at, _)| at).collect();
+    assert!(times.is_sorted_by(|newer, older| newer >= older), "{times:?}");
+    let ids: BTreeSet<&String> = listed.iter().map(|(_, id)| id).collect();
+    assert_eq!((listed.len(), ids.len()), (count, count), "{listed:?}");
+    let tested = nodes[1].command("POST", &format!("{good}/testFilter"), &json!({"last": 30})).json();
+    assert_eq!((&tested["tested"], &tested["matched"]), (&json!(30), &json!(30)), "{tested}");
+    let shards: BTreeSet<u64> =
+        tested["results"].as_array().expect("results").iter().filter_map(|one| one["shard"].as_u64()).collect();
+    assert_eq!(shards.len(), usize::from(SHARDS), "{tested}");
+    let given: Value = serde_json::from_slice(&load::body(&["given".to_owned()], "s")).expect("JSON");
+    let given = nodes[2].command("POST", &format!("{good}/testFilter"), &json!({"events": given})).json();
+    assert_eq!((&given["tested"], &given["results"][0]["shard"]), (&json!(1), &Value::Null), "{given}");
+
+    // What an operator does holds in every shard, and is one operation.
     wait_for("all events", LONG, || sink.taken("/good") == count);
     nodes[0].operate(NAME, "good", "hold");
+    let operations = get(1, "/audit?search=good/hold");
+    assert_eq!(operations["value"].as_array().map(Vec::len), Some(1), "{operations}");
     let more = spread(nodes, &key, "held", 30);
     assert!(get(1, &format!("{good}/status"))["heldBy"].is_string());
     thread::sleep(Duration::from_millis(50));
@@ -374,4 +406,71 @@ fn a_spread_topic_takes_events_while_an_owner_is_gone_and_loses_none() {
             assert!(missing.is_empty(), "{} are missing: {missing:.10?}", missing.len());
         });
     }
+}
+
+/// The shards that have the topic now.
+fn shards_with_topic(node: &Server) -> Vec<u16> {
+    let path = |shard| format!("{SCOPE}/{NAME}/status?shard={shard}");
+    (0..SHARDS).filter(|shard| node.admin("GET", &path(*shard), &Value::Null).status == 200).collect()
+}
+
+#[test]
+fn a_change_of_a_spread_topic_reaches_every_shard_though_a_node_is_lost_in_its_middle() {
+    if !has_nats() {
+        return;
+    }
+    // Leases that no pause ends.
+    let (mut sharded, sink) = (Sharded::start(&[("CLUSTER__EXPIRY", "60s")]), Sink::start());
+    let topic = format!("{SCOPE}/{NAME}");
+    let owners = |node: &Server| -> Vec<String> {
+        let view = node.command("GET", "/cluster/ownership", &Value::Null).json();
+        let owners = view["value"].as_array().expect("shards").iter().map(|shard| shard["ownerName"].clone());
+        owners.map(|owner| owner.as_str().unwrap_or_default().to_owned()).collect()
+    };
+    let (leader, names) = (shard_of(NAME, usize::from(SHARDS)), ["a", "b", "c"]);
+    let leads = |owners: &[String]| names.iter().position(|name| *name == owners[leader]).expect("a node");
+    let asked = leads(&owners(&sharded.cluster.nodes[0]));
+    let lost = (asked + 1) % 3;
+
+    // A paused owner answers nothing for longer than the leader waits.
+    let paused = lost;
+    sharded.cluster.nodes[paused].signal("STOP");
+    let create =
+        |node: &Server| operator(node, &["topics", "create", &topic, "--partitions", "6", "--tag", "team=shop"]);
+    let error = create(&sharded.cluster.nodes[asked]).expect_err("two shards do not answer");
+    assert!(error.contains("Not every shard of the spread topic has the change yet"), "{error}");
+    assert!(error.contains("repeat the request to wait for that"), "{error}");
+    sharded.cluster.nodes[paused].signal("CONT");
+    create(&sharded.cluster.nodes[asked]).expect("it is created already, and now everywhere");
+    assert_eq!(shards_with_topic(&sharded.cluster.nodes[asked]).len(), usize::from(SHARDS));
+    let error = operator(&sharded.cluster.nodes[asked], &["topics", "create", &topic]).expect_err("it is another one");
+    assert!(error.contains("already exists"), "{error}");
+
+    // A killed one: the next owner of its shards takes the change.
+    let node = &sharded.cluster.nodes[asked];
+    sharded.cluster.nodes[lost].signal("STOP");
+    thread::scope(|scope| {
+        let put = scope.spawn(|| node.subscribe(NAME, "all", &SubscriptionSpec::of(&sink.url("/all"))));
+        // The leader has sent it, and waits.
+        wait_for("the record of the leader", LONG, || {
+            let path = format!("{}/status?shard={leader}", subscription(NAME, "all"));
+            node.admin("GET", &path, &Value::Null).status == 200
+        });
+        assert!(!put.is_finished());
+        sharded.cluster.nodes[lost].signal("KILL");
+        put.join().expect("it is answered");
+    });
+    sharded.cluster.nodes[lost].wait(LONG);
+    let nodes: Vec<&Server> =
+        sharded.cluster.nodes.iter().enumerate().filter(|(at, _)| *at != lost).map(|(_, node)| node).collect();
+    let of_shard = |shard| format!("{}/status?shard={shard}", subscription(NAME, "all"));
+    for shard in 0..SHARDS {
+        assert_eq!(nodes[1].admin("GET", &of_shard(shard), &Value::Null).status, 200, "shard {shard}");
+    }
+    let keys = nodes[0].command("POST", &format!("{topic}/listKeys"), &Value::Null).json();
+    let key = keys["key1"].as_str().expect("a key");
+    for number in 0..60 {
+        wait_for("a publish", LONG, || publish(nodes[number % 2], key, &[format!("e{number}")]) == 200);
+    }
+    wait_for("the events", LONG, || sink.taken("/all") == 60);
 }

@@ -9,7 +9,7 @@ pub(in crate::admin) fn list(route: &Route, schemas: &mut SchemaRegistry) -> Ope
     let text = json!({"type": "string"});
     draft(route, "events", "List the stored events of a topic, newest first")
         .query("top", "Maximum events in a page", &json!({"type": "integer", "minimum": 1, "maximum": TOP_MAX}))
-        .query("before", "Sequence number before which the page ends", &json!({"type": "integer", "minimum": 1}))
+        .query("before", "Sequence number before which the page ends, or `before` of the last page", &text)
         .query("type", "Type of the listed events", &text)
         .query("subject", "Text in the subject of the listed events", &text)
         .query("id", "Id of the listed events", &text)

@@ -29,8 +29,8 @@ export function Browse({ topic }) {
       <${Search} label="Subject contains" value=${subject} onChange=${choose(setSubject)} />
     </div>
     <${Loaded} poll=${poll} isEmpty=${(page) => page.events.length === 0 && !page.before} empty="No event is stored, or none matches. The log keeps events until they are delivered everywhere, or for journal.retention.">${(/** @type {Schemas['EventList']} */ page) => html`
-      <${Table} name="Newest events" rows=${page.events} id=${(row) => String(row.sequence)} columns=${/** @type {import('../table.js').Columns<Schemas['EventListLine']>} */ ([
-        { key: 'sequence', name: 'Sequence', num: true, cell: (row) => html`<a data-open href=${link('event', { topic, sequence: row.sequence })}>${num(row.sequence)}</a>` },
+      <${Table} name="Newest events" rows=${page.events} id=${(row) => `${row.shard ?? ''}:${row.sequence}`} columns=${/** @type {import('../table.js').Columns<Schemas['EventListLine']>} */ ([
+        { key: 'sequence', name: 'Sequence', num: true, cell: (row) => html`<a data-open href=${link('event', row.shard === undefined ? { topic, sequence: row.sequence } : { topic, id: row.id })}>${num(row.sequence)}</a>` },
         { key: 'at', name: 'Published', cell: (row) => html`<${Time} at=${row.at} />` },
         { key: 'type', name: 'Type', cell: (row) => row.eventType },
         { key: 'subject', name: 'Subject', cell: (row) => row.subject },
@@ -39,19 +39,19 @@ export function Browse({ topic }) {
       ])} />
       <div class="toolbar">
         <button type="button" disabled=${!before} onClick=${() => setBefore('')}>Newest</button>
-        <button type="button" disabled=${!page.before} onClick=${() => setBefore(String(page.before))}>Older</button>
+        <button type="button" disabled=${!page.before} onClick=${() => setBefore(page.before ?? '')}>Older</button>
       </div>`}
     <//>`;
 }
 
 /** The event as it is stored; read only when it is asked for. */
-export function EventText({ topic, sequence }) {
+export function EventText({ topic, sequence, shard = undefined }) {
   const [isOpen, open] = useState(false);
-  return html`<details onToggle=${(event) => open(event.currentTarget.open)}><summary>Payload</summary>${isOpen && html`<${Text} topic=${topic} sequence=${sequence} />`}</details>`;
+  return html`<details onToggle=${(event) => open(event.currentTarget.open)}><summary>Payload</summary>${isOpen && html`<${Text} topic=${topic} sequence=${sequence} shard=${shard} />`}</details>`;
 }
 
-function Text({ topic, sequence }) {
-  const path = `${pathOf(topic)}/events/${sequence}`;
+function Text({ topic, sequence, shard }) {
+  const path = withQuery(`${pathOf(topic)}/events/${sequence}`, { shard });
   const poll = usePoll((signal) => call('GET', path, { signal, text: true }), ['event', path], 0);
   if (poll.error) return html`<${Failed} error=${poll.error} retry=${poll.refresh} />`;
   if (poll.data === undefined) return html`<${Loading} />`;

@@ -75,7 +75,7 @@ function Story({ topic, event }) {
         ['Sequence', html`${num(event.sequence)} · ${before > 0n && html`<a href=${link('event', { topic, sequence: before.toString() })}>previous</a> · `}<a href=${link('event', { topic, sequence: (before + 2n).toString() })}>next</a>`],
         ['Published', event.published && html`<${Time} at=${event.published} exact=${true} /> (<${Time} at=${event.published} />)`],
       ]} />
-      <${EventText} topic=${topic} sequence=${event.sequence} />
+      <${EventText} topic=${topic} sequence=${event.sequence} shard=${event.shard} />
     </div>
     <h2>What became of it</h2>
     ${histories.length === 0 && html`<p class="empty">No event subscription was there for it.</p>`}
