@@ -340,6 +340,12 @@ struct Block {
     commands: String,
 }
 
+/// The commands about clusters.
+pub(crate) fn cluster_commands() -> Vec<String> {
+    let of_clusters = blocks().into_iter().filter(|block| block.kind == "sh cluster");
+    of_clusters.flat_map(|block| block.commands.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
 /// All blocks of shell, in order.
 fn blocks() -> Vec<Block> {
     let mut blocks = Vec::new();
@@ -550,7 +556,8 @@ fn every_block_of_shell_is_executed_here() {
     for Block { at, kind, .. } in blocks() {
         match kind.split(' ').collect::<Vec<_>>()[..] {
             ["sh"] | ["sh", "server"] => own += 1,
-            ["sh", "control-plane" | "operator"] => {}
+            // Those about clusters are executed on one (`server::cluster::spread`).
+            ["sh", "control-plane" | "operator" | "cluster"] => {}
             ["sh", "see", module, ..] => {
                 assert!(scene(module).is_some(), "{at}: {module} has no scene");
                 let prefix = format!("{module}::");

@@ -10,6 +10,7 @@ mod token_service;
 
 use std::{
     fs::{self, File},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
     thread,
@@ -332,6 +333,7 @@ fn the_clients_of_azure_call_any_node_of_a_cluster_and_all_of_them_through_a_bal
 /// Each topic, domain and namespace has one of several owners, and a node forwards what is of another one.
 #[test]
 fn the_clients_of_azure_call_all_nodes_of_a_cluster_with_several_shards() {
+    let _rows = crate::spec::shows(&["S004-025"]);
     if !has_nats() || !needs::python() || !needs::node() {
         return;
     }
@@ -340,19 +342,24 @@ fn the_clients_of_azure_call_all_nodes_of_a_cluster_with_several_shards() {
     // Leases that no busy machine ends.
     let leases = [("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "20s")];
     let mut sharded = Sharded::start(&[&[SLOW, ("SERVER__PUBLIC_URL", &url)], &leases[..]].concat());
-    balancer.turn_to(&sharded.cluster.addresses());
-    let folder = TempDir::new().expect("a folder");
+    let (all, folder) = (sharded.cluster.addresses(), TempDir::new().expect("a folder"));
     let stage = Stage { server: sharded.cluster.nodes.remove(0), url, folder, authority: None, tokens: None };
-    for program in ["publish.py", "consume.py", "manage.py", "namespaces.py"] {
-        stage.run(python(program));
+    for servers in ways(&all) {
+        balancer.turn_to(servers);
+        ["publish.py", "consume.py"].into_iter().for_each(|program| stage.run(python(program)));
+        ["publish.mjs", "consume.mjs"].into_iter().for_each(|program| stage.run_javascript(program));
     }
-    stage.run_javascript("publish.mjs");
-    stage.run_javascript("consume.mjs");
+    ["manage.py", "namespaces.py"].into_iter().for_each(|program| stage.run(python(program)));
+}
+
+/// Each node alone, and all of them.
+fn ways(all: &[SocketAddr]) -> impl Iterator<Item = &[SocketAddr]> {
+    all.chunks(1).chain([all])
 }
 
 /// The same for clients that send access tokens over https only.
 #[test]
-fn the_clients_of_azure_for_go_and_java_call_all_nodes_of_a_cluster_through_a_balancer() {
+fn the_clients_of_azure_for_go_and_java_call_all_nodes_of_a_cluster_with_several_shards() {
     if !has_nats() || !needs::go() || !needs::java() {
         return;
     }
@@ -369,13 +376,18 @@ fn the_clients_of_azure_for_go_and_java_call_all_nodes_of_a_cluster_through_a_ba
         ("CLUSTER__RENEW", "100ms"),
         ("CLUSTER__EXPIRY", "20s"),
     ]);
-    let mut cluster = Cluster::start_tls(&settings, &authority.client());
-    balancer.turn_to(&cluster.addresses());
-    let stage = Stage { server: cluster.nodes.remove(0), url, folder, authority: Some(believed), tokens: Some(tokens) };
-    for scenario in ["manage", "publish", "pull"] {
+    let mut sharded = Sharded::start_tls(&settings, &authority.client());
+    let (all, server) = (sharded.cluster.addresses(), sharded.cluster.nodes.remove(0));
+    let stage = Stage { server, url, folder, authority: Some(believed), tokens: Some(tokens) };
+    let go = |scenarios: &[&str]| {
         let mut program = Command::new(&*packages::GO);
-        program.arg(scenario);
+        program.args(scenarios);
         stage.run(program);
+    };
+    for servers in ways(&all) {
+        balancer.turn_to(servers);
+        go(&["publish", "pull"]);
+        stage.run(java());
     }
-    stage.run(java());
+    go(&["manage"]);
 }

@@ -305,7 +305,7 @@ impl OwnerEnds {
 #[test]
 fn nothing_acknowledged_is_lost_through_kills_pauses_and_stops_of_owners() {
     let _rows =
-        shows(&["S004-014", "S004-025", "S004-068", "S004-021", "S004-022", "S004-029", "S004-032", "S004-033"]);
+        shows(&["S004-014", "S004-025", "S004-030", "S004-068", "S004-021", "S004-022", "S004-029", "S004-033"]);
     if !has_nats() {
         return;
     }

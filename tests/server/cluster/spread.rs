@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     server::{assert_arrived, many, replay, system_topic::UNASKED, wait_until_settled},
+    spec::shows,
     support::{
         endpoint::{Endpoint, answer},
         load,
@@ -152,6 +153,14 @@ fn a_spread_topic_is_in_every_shard_and_each_node_takes_its_events() {
     wait_until_known(nodes);
     spread(nodes, &key, "again", 60);
     assert_eq!(published_by_shard(&nodes[0]).iter().sum::<u64>(), 60);
+
+    let commands = crate::readme::cluster_commands();
+    assert!(!commands.is_empty());
+    for command in commands {
+        let command = command.replace("--partitions 16", &format!("--partitions {SHARDS}"));
+        let words: Vec<&str> = command.strip_prefix("gridhook ").expect("a command of gridhook").split(' ').collect();
+        operator(&nodes[1], &words).unwrap_or_else(|error| panic!("{command}: {error}"));
+    }
 }
 
 #[test]
@@ -367,6 +376,7 @@ fn operators_see_the_parts_of_a_spread_topic_as_one() {
 
 #[test]
 fn a_spread_topic_takes_events_while_an_owner_is_gone_and_loses_none() {
+    let _rows = shows(&["S004-078"]);
     if !has_nats() {
         return;
     }
