@@ -31,6 +31,7 @@ mod metrics;
 mod packaging;
 mod policy;
 mod publish;
+mod pull;
 mod read_budget;
 mod readme;
 mod recent_events;

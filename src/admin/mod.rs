@@ -106,7 +106,7 @@ pub use self::{
     editions::EditionTables,
     error::AdminError,
     history::record_history,
-    placement::{Merge, Placement, SpreadScope, placement, placement_of_body},
+    placement::{Merge, Placement, SpreadScope, TopicName, placement, placement_of_body},
     routes::{GridhookRoute, Operation},
     spread::{Definitions, OtherCores, SpreadTopics, share_definitions},
 };

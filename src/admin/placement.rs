@@ -11,6 +11,7 @@ use super::{
     arm::path::{self, ArmPath},
     merge::PartsMerge,
 };
+use crate::control::record::topic::{TopicKind, key, key_in_namespace};
 
 /// How the answers of all shards become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,11 +63,44 @@ pub(super) enum ShardScope {
     ByBody(Merge),
 }
 
+/// A topic that may be spread, as a request names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicName {
+    /// Its namespace, if it has one.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+}
+
+impl TopicName {
+    /// A topic, or one of a namespace.
+    pub fn new(namespace: Option<&str>, name: &str) -> Self {
+        Self { namespace: namespace.map(str::to_owned), name: name.to_owned() }
+    }
+
+    /// The name whose shard has the topic, or leads it if it is spread.
+    pub fn leading(&self) -> &str {
+        self.namespace.as_ref().unwrap_or(&self.name)
+    }
+
+    /// The key of its record.
+    pub fn key(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => key_in_namespace(namespace, &self.name),
+            None => key(TopicKind::Topic, &self.name),
+        }
+    }
+}
+
 /// Which shards a request concerns that is about a spread topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpreadScope {
     /// One that has an owner, best this node.
     Near,
+    /// Any that has events for a client of pull delivery.
+    Receive,
+    /// Those that gave out the lock tokens in the body.
+    Settle,
     /// The one that the request names, or the one that leads it.
     One,
     /// All, with a part of the answer each.
@@ -84,8 +118,8 @@ pub enum Placement {
     Control,
     /// To the shard of the topic, domain or namespace with this name: also of a spread topic, which that shard leads.
     Named(String),
-    /// To the shard of the topic with this name, or to these if it is spread.
-    Topic(String, SpreadScope),
+    /// To the shard of this topic, or to these if it is spread.
+    Topic(TopicName, SpreadScope),
     /// To all shards.
     All(Merge),
     /// To the shard that [`placement_of_body`] finds.
@@ -110,9 +144,9 @@ pub fn placement(method: &Method, path: &str, query: &str) -> Placement {
     let Some(found) = path::find(path) else { return Placement::Any };
     let operation = found.route.operation(method);
     if let Some(name) = found.top_level() {
-        let spread = operation.and_then(|operation| operation.spread).filter(|_| found.is_in_topic());
+        let spread = operation.and_then(|operation| Some((found.topic_name()?, operation.spread?)));
         return spread
-            .map_or_else(|| Placement::Named(name.to_owned()), |spread| Placement::Topic(name.to_owned(), spread));
+            .map_or_else(|| Placement::Named(name.to_owned()), |(topic, spread)| Placement::Topic(topic, spread));
     }
     let merge = operation.and_then(|operation| operation.merge);
     merge.map_or(Placement::Any, Placement::All)
@@ -125,7 +159,10 @@ pub fn placement_of_body(merge: Merge, body: &[u8]) -> Placement {
         topic: Option<String>,
     }
     match serde_json::from_slice(body) {
-        Ok(Named { topic: Some(topic) }) => Placement::Named(name_in(&topic).0),
+        Ok(Named { topic: Some(topic) }) => match name_in(&topic) {
+            Placed::Topic(topic) => Placement::Named(topic.leading().to_owned()),
+            Placed::Other(name) => Placement::Named(name),
+        },
         Ok(Named { topic: None }) => Placement::All(merge),
         Err(_) => Placement::Any,
     }
@@ -133,31 +170,45 @@ pub fn placement_of_body(merge: Merge, body: &[u8]) -> Placement {
 
 fn topic_in(query: &str, merge: Merge) -> Option<Placement> {
     let (_, topic) = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "topic")?;
-    let (name, is_topic) = name_in(&topic);
-    Some(if is_topic { Placement::Topic(name, SpreadScope::All(merge)) } else { Placement::Named(name) })
+    Some(match name_in(&topic) {
+        Placed::Topic(topic) => Placement::Topic(topic, SpreadScope::All(merge)),
+        Placed::Other(name) => Placement::Named(name),
+    })
 }
 
-/// The top-level name in a resource id, or in the key of a topic; and whether it is that of a topic that may be spread.
-fn name_in(topic: &str) -> (String, bool) {
+/// What a resource id, or the key of a topic, names.
+enum Placed {
+    /// A topic that may be spread.
+    Topic(TopicName),
+    /// Something in the shard of this name.
+    Other(String),
+}
+
+fn name_in(topic: &str) -> Placed {
     if let Some(path) = path::find(topic) {
-        return (path.top_level().unwrap_or_default().to_owned(), path.is_in_topic());
+        let other = || Placed::Other(path.top_level().unwrap_or_default().to_owned());
+        return path.topic_name().map_or_else(other, Placed::Topic);
     }
-    if !topic.contains(':') {
-        return (topic.to_owned(), true);
+    let topic_of = |namespace, name| Placed::Topic(TopicName::new(namespace, name));
+    match topic.split_once(':') {
+        None => topic_of(None, topic),
+        Some(("topic", name)) => topic_of(None, name),
+        Some(("namespace", in_namespace)) => match in_namespace.split_once(':') {
+            Some((namespace, name)) => topic_of(Some(namespace), name),
+            None => Placed::Other(in_namespace.to_owned()),
+        },
+        Some(("domain", domain)) => Placed::Other(domain.split(':').next().unwrap_or_default().to_owned()),
+        Some((name, _)) => topic_of(None, name),
     }
-    let mut parts = topic.split(':');
-    let (name, is_topic) = match parts.next() {
-        Some("namespace" | "domain") => (parts.next(), false),
-        Some("topic") => (topic.split_once(':').map(|(_, name)| name), true),
-        first => (first, true),
-    };
-    (name.unwrap_or_default().to_owned(), is_topic)
 }
 
 impl ArmPath {
-    /// Whether the path is in a topic that may be spread.
-    fn is_in_topic(&self) -> bool {
-        ["namespaceName", "domainName"].into_iter().all(|parameter| self.optional(parameter).is_none())
+    /// The topic that the path is in, if it is one that may be spread.
+    fn topic_name(&self) -> Option<TopicName> {
+        if self.optional("domainName").is_some() {
+            return None;
+        }
+        Some(TopicName::new(self.optional("namespaceName"), self.optional("topicName")?))
     }
 
     /// The name of the topic, domain or namespace that the path is in.

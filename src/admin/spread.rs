@@ -6,13 +6,14 @@
 //!
 //! - A follower has a topic only while the leader has it: it is created after it, and deleted before it. So no shard takes an
 //!   event of a topic that does not exist.
+//! - A namespace with spread topics leads as its name does, and its record is part of the definition.
 //! - A change is answered once all shards have it. If one cannot store it in time, the answer says so; it is sent again in the
 //!   background, and a repeated request waits for it again.
 //! - All that a shard leads is sent at once, and only if it differs from what the other shard has stored. So nothing depends on
 //!   which changes were sent before.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hasher as _},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -23,14 +24,18 @@ use futures_util::future::{BoxFuture, join_all};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{AdminError, Control, arm::TopicPath, model::value_of};
+use super::{
+    AdminError, Control,
+    arm::{TopicPath, namespace_lock_key},
+    model::value_of,
+};
 use crate::{
     cluster::shard_of,
     control::{
-        record::{subscription::SubscriptionRecord, topic::TopicRecord},
+        record::{namespace::NamespaceRecord, subscription::SubscriptionRecord, topic::TopicRecord},
         registry::{self, Registry},
     },
-    event::SubscriptionId,
+    event::{Name, SubscriptionId},
 };
 
 /// The interval in which shards are looked at that have not stored the last change.
@@ -46,6 +51,9 @@ pub trait OtherCores: Send + Sync {
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Definitions {
     leader: usize,
+    /// The namespaces of the topics.
+    #[serde(default)]
+    namespaces: Vec<NamespaceRecord>,
     topics: Vec<TopicDefinition>,
 }
 
@@ -62,11 +70,11 @@ pub struct SpreadTopics {
     cores: Box<dyn OtherCores>,
     /// For each shard, the hash of what it has stored last.
     stored: Vec<tokio::sync::Mutex<Option<u64>>>,
-    /// The keys of topics that are being deleted.
+    /// The keys of topics, and of the locks of namespaces, that are being deleted.
     leaving: Arc<Mutex<BTreeSet<String>>>,
 }
 
-/// A topic that is being deleted, until this is dropped.
+/// A topic or namespace that is being deleted, until this is dropped.
 pub(super) struct Leaving {
     key: String,
     all: Arc<Mutex<BTreeSet<String>>>,
@@ -85,15 +93,31 @@ impl SpreadTopics {
         Self { own, cores, stored, leaving: Arc::default() }
     }
 
-    fn led(&self, registry: &Registry) -> Vec<TopicDefinition> {
+    fn led(&self, registry: &Registry) -> Definitions {
         let leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let led = registry.topics().into_iter().filter_map(|topic| {
+        let (mut namespaces, mut topics) = (BTreeMap::new(), Vec::new());
+        for topic in registry.topics() {
             let record = topic.record();
-            let is_led = record.is_spread() && !record.is_follower && !leaving.contains(&record.key());
-            let subscriptions = || topic.subscriptions().iter().map(|record| unnumbered(record)).collect();
-            is_led.then(|| TopicDefinition { topic: follower_of(&record), subscriptions: subscriptions() })
-        });
-        led.collect()
+            let above = record.namespace.as_ref().map(|namespace| &namespace.name);
+            let leaves = leaving.contains(&record.key())
+                || above.is_some_and(|namespace| leaving.contains(&namespace_lock_key(namespace)));
+            if !record.is_spread() || record.is_follower || leaves {
+                continue;
+            }
+            if let Some(namespace) = above.and_then(|name| registry.namespace(name.as_str())) {
+                namespaces.insert(namespace.key(), follower_of_namespace(&namespace));
+            }
+            let subscriptions = topic.subscriptions().iter().map(|record| unnumbered(record)).collect();
+            topics.push(TopicDefinition { topic: follower_of(&record), subscriptions });
+        }
+        Definitions { leader: self.own, namespaces: namespaces.into_values().collect(), topics }
+    }
+
+    /// Sends no definition of what has this key until the result is dropped.
+    fn leave(&self, key: String) -> Leaving {
+        let all = Arc::clone(&self.leaving);
+        all.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
+        Leaving { key, all }
     }
 
     /// Returns once every other shard has stored what this one leads.
@@ -118,11 +142,10 @@ impl SpreadTopics {
     async fn share_with(&self, registry: &Registry, shard: usize, is_asked: bool) -> Result<(), String> {
         let mut stored = self.stored[shard].lock().await;
         let led = self.led(registry);
-        if led.is_empty() && stored.is_none() && !is_asked {
+        if led.topics.is_empty() && stored.is_none() && !is_asked {
             return Ok(());
         }
-        let definitions =
-            serde_json::to_vec(&Definitions { leader: self.own, topics: led }).map_err(|error| error.to_string())?;
+        let definitions = serde_json::to_vec(&led).map_err(|error| error.to_string())?;
         let mut hasher = DefaultHasher::new();
         hasher.write(&definitions);
         let hash = Some(hasher.finish());
@@ -176,12 +199,31 @@ impl Control {
         }
     }
 
+    /// Returns once every shard has a change of a namespace with spread topics.
+    pub(super) async fn share_namespace(&self, name: &Name) -> Result<(), AdminError> {
+        match self.spread.as_ref().filter(|_| self.has_spread_topics(name)) {
+            Some(spread) => spread.share(&self.registry).await,
+            None => Ok(()),
+        }
+    }
+
+    fn has_spread_topics(&self, namespace: &Name) -> bool {
+        self.registry.namespace_topics(namespace.as_str()).iter().any(|topic| topic.record().is_spread())
+    }
+
     /// Deletes the other parts of a spread topic that is deleted next. None is created while the result is held.
     pub(super) async fn delete_followers(&self, record: &TopicRecord) -> Result<Option<Leaving>, AdminError> {
-        let Some(spread) = self.spread.as_ref().filter(|_| record.is_spread()) else { return Ok(None) };
-        let (key, all) = (record.key(), Arc::clone(&spread.leaving));
-        all.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
-        let leaving = Leaving { key, all };
+        self.delete_followers_of(record.key(), record.is_spread()).await
+    }
+
+    /// The same for a namespace and its topics.
+    pub(super) async fn delete_followers_of_namespace(&self, name: &Name) -> Result<Option<Leaving>, AdminError> {
+        self.delete_followers_of(namespace_lock_key(name), self.has_spread_topics(name)).await
+    }
+
+    async fn delete_followers_of(&self, key: String, has_any: bool) -> Result<Option<Leaving>, AdminError> {
+        let Some(spread) = self.spread.as_ref().filter(|_| has_any) else { return Ok(None) };
+        let leaving = spread.leave(key);
         spread.share(&self.registry).await?;
         Ok(Some(leaving))
     }
@@ -191,18 +233,31 @@ impl Control {
     /// # Errors
     /// If a record cannot be stored. The others were.
     pub async fn apply_definitions(&self, definitions: Definitions) -> Result<(), registry::Error> {
-        let Definitions { leader, topics } = definitions;
+        let Definitions { leader, namespaces, topics } = definitions;
         let Some(spread) = self.spread.as_ref().filter(|spread| spread.own != leader) else { return Ok(()) };
         let registry = &self.registry;
+        let is_led = |name: &Name| shard_of(name.as_str(), spread.stored.len()) == leader;
         for topic in registry.topics() {
             let record = topic.record();
-            let is_led_there = record.is_follower && shard_of(record.name.as_str(), spread.stored.len()) == leader;
+            let is_led_there = record.is_follower && is_led(record.leading_name());
             // A topic that was deleted and created again is another one.
             let is_same = |TopicDefinition { topic, .. }: &TopicDefinition| {
                 topic.key() == record.key() && topic.metric_resource_id == record.metric_resource_id
             };
             if is_led_there && !topics.iter().any(is_same) {
                 registry.delete_topic(&record.key()).await?;
+            }
+        }
+        for known in registry.namespaces() {
+            let is_left = !namespaces.iter().any(|definition| definition.key() == known.key());
+            if known.is_follower && is_led(&known.name) && is_left {
+                registry.delete_namespace(known.name.as_str()).await?;
+            }
+        }
+        for definition in namespaces {
+            let known = registry.namespace(definition.name.as_str());
+            if known.is_none_or(|known| value_of(&*known) != value_of(&definition)) {
+                registry.put_namespace(definition).await?;
             }
         }
         let (mut stored, mut failed) = (Ok(()), 0);
@@ -247,6 +302,10 @@ async fn apply_definition(registry: &Arc<Registry>, of_leader: TopicDefinition) 
 /// The record of a follower.
 fn follower_of(record: &TopicRecord) -> TopicRecord {
     TopicRecord { partitions: Vec::new(), is_follower: true, ..record.clone() }
+}
+
+fn follower_of_namespace(record: &NamespaceRecord) -> NamespaceRecord {
+    NamespaceRecord { is_follower: true, ..record.clone() }
 }
 
 /// Each shard assigns numbers and versions itself.

@@ -132,6 +132,11 @@ impl Publisher {
         self.polls_ended.subscribe().wait_for(|ended| *ended).await.ok();
     }
 
+    /// The current time.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     /// Returns once a token with a name is revoked or expires.
     pub async fn token_end(&self, token: Option<&Token>) {
         match token {

@@ -81,7 +81,7 @@ impl<'a> ReceiveQuery<'a> {
 }
 
 /// The lock tokens of an operation.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", expecting = "an object with lockTokens")]
 pub struct LockTokensBody {
     /// The tokens, as received.
@@ -122,7 +122,7 @@ pub struct ReceivedEvent {
 }
 
 /// The lock of a received event.
-#[derive(ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BrokerProperties {
     /// Token that acknowledges, releases or rejects the event
@@ -132,7 +132,7 @@ pub struct BrokerProperties {
 }
 
 /// The results for the lock tokens of an operation.
-#[derive(Debug, Default, Serialize, ToSchema)]
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SettleResponse {
     /// Lock tokens for which the operation succeeded
@@ -142,7 +142,7 @@ pub struct SettleResponse {
 }
 
 /// A lock token for which the operation failed.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FailedLockToken {
     /// Lock token of the event
@@ -151,19 +151,19 @@ pub struct FailedLockToken {
     pub error: LockTokenError,
     /// Code of the error, for API versions of 2023
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error_code: Option<&'static str>,
+    pub error_code: Option<Cow<'static, str>>,
     /// Message of the error, for API versions of 2023
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error_description: Option<&'static str>,
+    pub error_description: Option<Cow<'static, str>>,
 }
 
 /// The error of a lock token.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub struct LockTokenError {
     /// Machine-readable code of the error
-    pub code: &'static str,
+    pub code: Cow<'static, str>,
     /// Explanation of the error for people
-    pub message: &'static str,
+    pub message: Cow<'static, str>,
 }
 
 impl SettleResponse {
@@ -188,14 +188,14 @@ impl SettleResponse {
     /// Adds the fields of API versions of 2023.
     pub fn as_in_2023(mut self) -> Self {
         for failed in &mut self.failed_lock_tokens {
-            failed.error_code = Some(failed.error.code);
-            failed.error_description = Some(failed.error.message);
+            failed.error_code = Some(failed.error.code.clone());
+            failed.error_description = Some(failed.error.message.clone());
         }
         self
     }
 
     fn fail(&mut self, lock_token: String, code: &'static str, message: &'static str) {
-        let error = LockTokenError { code, message };
+        let error = LockTokenError { code: code.into(), message: message.into() };
         self.failed_lock_tokens.push(FailedLockToken { lock_token, error, error_code: None, error_description: None });
     }
 }

@@ -1,16 +1,16 @@
 //! The routes of pull delivery: `POST …/topics/{topic}/eventsubscriptions/{subscription}:receive`, and four like it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use actix_web::{
-    HttpRequest, HttpResponse, Route,
+    HttpMessage as _, HttpRequest, HttpResponse, Route,
     http::{Method, header::CONTENT_TYPE},
     web,
 };
 use uuid::Uuid;
 
 use super::{
-    LockTokenSealer, Peer,
+    LockTokenSealer, NodePolls, NodeReceive, Peer,
     body::{LockTokensBody, ReceiveQuery, SettleResponse, received},
 };
 use crate::{
@@ -30,31 +30,41 @@ pub const METHOD: Method = Method::POST;
 /// The operations, as suffixes of the subscription's name.
 pub const OPERATIONS: [&str; 5] = ["receive", "acknowledge", "release", "reject", "renewLock"];
 
+/// The longest wait for events of which another node only looks whether there are any.
+const LOOK_MAX: Duration = Duration::from_millis(250);
+
 /// The maximum size of a list of lock tokens.
 const BODY_BYTES: usize = 64 * 1024;
+
+/// The operation that receives events.
+pub const RECEIVE: &str = OPERATIONS[0];
 
 /// The paths of an operation.
 pub fn operation_paths(operation: &str) -> [String; 2] {
     paths(&format!("/eventsubscriptions/{{subscription}}:{operation}"))
 }
 
-/// Adds the operations to an app that has a `web::Data` of [`Publisher`] and of [`LockTokenSealer`].
+/// All operations, each with its paths in each spelling: the first preview of the API used lower case.
+pub fn spelled_paths() -> impl Iterator<Item = (&'static str, String)> {
+    OPERATIONS.into_iter().flat_map(|operation| {
+        let lower = operation.to_ascii_lowercase();
+        let spelled = [Some(operation.to_owned()), Some(lower).filter(|lower| lower != operation)];
+        spelled.into_iter().flatten().flat_map(|spelled| operation_paths(&spelled)).map(move |path| (operation, path))
+    })
+}
+
+/// Adds the operations to an app that has a `web::Data` of [`Publisher`], [`LockTokenSealer`] and [`NodePolls`].
 pub fn configure(config: &mut web::ServiceConfig) {
-    for operation in OPERATIONS {
-        // The first preview of the API used lower case.
-        let spelled = [operation.to_owned(), operation.to_ascii_lowercase()];
-        let spelled = if spelled[0] == spelled[1] { &spelled[..1] } else { &spelled[..] };
-        for path in spelled.iter().flat_map(|operation| operation_paths(operation)) {
-            let resource = web::resource(pattern(&path)).default_service(web::to(method_not_allowed));
-            let route = web::method(METHOD);
-            config.service(resource.route(match operation {
-                "receive" => route.to(receive),
-                "acknowledge" => settles(route, |_| Ok(LeaseAction::Acknowledge)),
-                "release" => settles(route, |query| query.delay().map(LeaseAction::Release)),
-                "reject" => settles(route, |_| Ok(LeaseAction::Reject)),
-                _ => settles(route, |_| Ok(LeaseAction::Renew)),
-            }));
-        }
+    for (operation, path) in spelled_paths() {
+        let resource = web::resource(pattern(&path)).default_service(web::to(method_not_allowed));
+        let route = web::method(METHOD);
+        config.service(resource.route(match operation {
+            RECEIVE => route.to(receive),
+            "acknowledge" => settles(route, |_| Ok(LeaseAction::Acknowledge)),
+            "release" => settles(route, |query| query.delay().map(LeaseAction::Release)),
+            "reject" => settles(route, |_| Ok(LeaseAction::Reject)),
+            _ => settles(route, |_| Ok(LeaseAction::Renew)),
+        }));
     }
 }
 
@@ -88,10 +98,11 @@ impl PullRequest {
 async fn receive(
     publisher: web::Data<Publisher>,
     tokens: web::Data<LockTokenSealer>,
+    polls: web::Data<NodePolls>,
     request: HttpRequest,
 ) -> HttpResponse {
-    match received_by(&publisher, &tokens, &request).await {
-        Ok(body) => done(body),
+    match received_by(&publisher, &tokens, &polls, &request).await {
+        Ok(body) => answer(body),
         Err(refusal) => publisher.refuse_in_namespace(&refusal),
     }
 }
@@ -99,12 +110,21 @@ async fn receive(
 async fn received_by(
     publisher: &Publisher,
     tokens: &LockTokenSealer,
+    polls: &NodePolls,
     request: &HttpRequest,
 ) -> Result<String, Refusal> {
     let PullRequest { topic, shared, token } = PullRequest::of(publisher, request).await?;
     let query = ReceiveQuery::new(request.query_string());
     let parameters = query.max_events().and_then(|events| Ok((events, query.max_wait()?)));
     let (events_max, wait) = parameters.map_err(|why| Refusal::Parameter { why })?;
+    let of_node = request.extensions().get::<NodeReceive>().copied();
+    let wait = match of_node {
+        Some(NodeReceive::Look) if !shared.may_have_events(publisher.now()) => return Ok(received(&[])),
+        Some(NodeReceive::Look) => LOOK_MAX,
+        Some(NodeReceive::Wait { longest, .. }) => longest,
+        None => wait,
+    };
+    let poll = polls.begin(of_node);
     let peer = request.conn_data::<Peer>().cloned().unwrap_or_default();
     let mut waiting = shared.receive(events_max);
     topic.ensure_actor(&shared);
@@ -113,6 +133,7 @@ async fn received_by(
         tokio::select! {
             biased;
             events = waiting.events() => events,
+            () = poll.called_off() => Vec::new(),
             () = publisher.polls_end() => Vec::new(),
             () = peer.gone() => Vec::new(),
             () = publisher.token_end(token.as_deref()) => Vec::new(),
@@ -127,7 +148,9 @@ async fn received_by(
             topic.ensure_actor(&shared);
         });
     }
-    let sealed = |(lease, event): (Lease, _)| (tokens.seal(shared.subscription_key, lease), lease.attempt, event);
+    let is_spread = topic.record().is_spread();
+    let sealed =
+        |(lease, event): (Lease, _)| (tokens.seal(shared.subscription_key, lease, is_spread), lease.attempt, event);
     Ok(received(&events.into_iter().map(sealed).collect::<Vec<_>>()))
 }
 
@@ -161,7 +184,7 @@ async fn settle(
         Ok(if query.is_of_2023() { settled.as_in_2023() } else { settled })
     };
     match settled.await {
-        Ok(settled) => done(serde_json::to_string(&settled).expect("strings are always written")),
+        Ok(settled) => answer(serde_json::to_string(&settled).expect("strings are always written")),
         Err(refusal) => publisher.refuse_in_namespace(&refusal),
     }
 }
@@ -194,7 +217,8 @@ async fn settle_all(
     settled
 }
 
-fn done(body: String) -> HttpResponse {
+/// The response to a request that succeeded.
+pub fn answer(body: String) -> HttpResponse {
     HttpResponse::Ok()
         .insert_header(("x-ms-request-id", Uuid::new_v4().to_string()))
         .insert_header((CONTENT_TYPE, "application/json; charset=utf-8"))

@@ -4,6 +4,7 @@
 //! - [`body`] parses requests and builds responses.
 //! - [`Peer`] tracks whether a client is connected and received its response.
 //! - [`LockTokenSealer`] creates and verifies lock tokens.
+//! - [`parts`] is pull delivery from a spread topic, and [`NodePolls`] has the requests of the nodes that ask its parts.
 //!
 //! The subscription's core decides about locks; this module translates to HTTP. A waiting client costs an entry in the
 //! subscription's shared state and a timer.
@@ -12,7 +13,13 @@
 
 pub mod body;
 pub mod http;
+pub mod parts;
 mod peer;
+mod polls;
 mod token;
 
-pub use self::{peer::Peer, token::LockTokenSealer};
+pub use self::{
+    peer::Peer,
+    polls::{NodePolls, NodeReceive},
+    token::LockTokenSealer,
+};

@@ -9,7 +9,7 @@ use ring::hmac;
 use subtle::ConstantTimeEq;
 
 use crate::{
-    event::{Lane, Seq, SubscriptionKey, Timestamp},
+    event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{self, Journal, MetaChange},
     policy::record::lease::Lease,
     store::keys::MetaKind,
@@ -17,6 +17,9 @@ use crate::{
 
 /// The version of the layout, in the first byte.
 const VERSION: u8 = 1;
+
+/// The version of a token of a part of a spread topic, which has the number of the shard behind the version.
+const PART_VERSION: u8 = 2;
 
 /// Version, partition, subscription, lane, sequence, attempt, time of the append.
 const PAYLOAD_LEN: usize = 1 + 4 + 4 + 2 + 8 + 4 + 8;
@@ -30,12 +33,20 @@ const KEY: &str = "locks";
 /// Creates and verifies lock tokens.
 pub struct LockTokenSealer {
     key: hmac::Key,
+    /// The number of the shard, in a cluster with several.
+    shard: Option<u16>,
 }
 
 impl LockTokenSealer {
     /// Uses this key.
     pub fn new(key: &[u8; 32]) -> Self {
-        Self { key: hmac::Key::new(hmac::HMAC_SHA256, key) }
+        Self { key: hmac::Key::new(hmac::HMAC_SHA256, key), shard: None }
+    }
+
+    /// The same for a shard of a cluster with several.
+    #[must_use]
+    pub fn of_shard(self, shard: usize) -> Self {
+        Self { shard: u16::try_from(shard).ok(), ..self }
     }
 
     /// Uses the key of the store, or creates one there.
@@ -54,9 +65,9 @@ impl LockTokenSealer {
         Ok(Self::new(&key))
     }
 
-    /// The token of a lease.
-    pub fn seal(&self, subscription_key: SubscriptionKey, lease: Lease) -> String {
-        let mut token = sealed_bytes(subscription_key, lease);
+    /// The token of a lease. That of a spread topic says the shard.
+    pub fn seal(&self, subscription_key: SubscriptionKey, lease: Lease, is_spread: bool) -> String {
+        let mut token = sealed_bytes(self.shard.filter(|_| is_spread), subscription_key, lease);
         let seal = self.seal_of(&token);
         token.extend_from_slice(&seal);
         URL_SAFE_NO_PAD.encode(token)
@@ -64,22 +75,48 @@ impl LockTokenSealer {
 
     /// The lease of a valid token of this subscription; [`None`] for an invalid one.
     pub fn open(&self, subscription_key: SubscriptionKey, token: &str) -> Option<Lease> {
-        let bytes = URL_SAFE_NO_PAD.decode(token).ok().filter(|bytes| bytes.len() == PAYLOAD_LEN + SEAL_LEN)?;
-        let (given, seal) = bytes.split_at(PAYLOAD_LEN);
+        self.read(token).filter(|(of, _)| *of == subscription_key).map(|(_, lease)| lease)
+    }
+
+    /// The subscription and the lease of a valid token.
+    pub fn read(&self, token: &str) -> Option<(SubscriptionKey, Lease)> {
+        let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
+        let (given, seal) = bytes.split_at_checked(bytes.len().checked_sub(SEAL_LEN)?)?;
         let good: bool = self.seal_of(given).ct_eq(seal).into();
         if !good {
             return None;
         }
-        let number =
-            |at: usize, len: usize| given[at..at + len].iter().fold(0u64, |all, byte| all << 8 | u64::from(*byte));
-        let lease = Lease {
-            lane: Lane(u16::try_from(number(9, 2)).ok()?),
-            seq: Seq(number(11, 8)),
-            attempt: u32::try_from(number(19, 4)).ok()?,
-            appended: Timestamp(number(23, 8)),
+        let (shard, payload) = match given.split_first()? {
+            (&VERSION, payload) => (None, payload),
+            (&PART_VERSION, payload) => (Some(self.shard?), payload.get(2..)?),
+            _ => return None,
         };
-        // The comparison also covers the subscription and the version.
-        (sealed_bytes(subscription_key, lease) == given).then_some(lease)
+        if payload.len() + 1 != PAYLOAD_LEN {
+            return None;
+        }
+        let number =
+            |at: usize, len: usize| payload[at..at + len].iter().fold(0u64, |all, byte| all << 8 | u64::from(*byte));
+        let key = SubscriptionKey {
+            partition: PartitionId(u32::try_from(number(0, 4)).ok()?),
+            subscription: SubscriptionId(u32::try_from(number(4, 4)).ok()?),
+        };
+        let lease = Lease {
+            lane: Lane(u16::try_from(number(8, 2)).ok()?),
+            seq: Seq(number(10, 8)),
+            attempt: u32::try_from(number(18, 4)).ok()?,
+            appended: Timestamp(number(22, 8)),
+        };
+        // The comparison also covers the shard.
+        (sealed_bytes(shard, key, lease) == given).then_some((key, lease))
+    }
+
+    /// The shard that a token of a spread topic says, which alone can verify it.
+    pub fn part_of(token: &str) -> Option<usize> {
+        let bytes = URL_SAFE_NO_PAD.decode(token).ok().filter(|bytes| bytes.len() == PAYLOAD_LEN + 2 + SEAL_LEN)?;
+        match bytes[..] {
+            [PART_VERSION, high, low, ..] => Some(u16::from_be_bytes([high, low]).into()),
+            _ => None,
+        }
     }
 
     fn seal_of(&self, word: &[u8]) -> [u8; SEAL_LEN] {
@@ -89,9 +126,15 @@ impl LockTokenSealer {
     }
 }
 
-fn sealed_bytes(subscription_key: SubscriptionKey, lease: Lease) -> Vec<u8> {
-    let mut word = Vec::with_capacity(PAYLOAD_LEN + SEAL_LEN);
-    word.push(VERSION);
+fn sealed_bytes(shard: Option<u16>, subscription_key: SubscriptionKey, lease: Lease) -> Vec<u8> {
+    let mut word = Vec::with_capacity(PAYLOAD_LEN + 2 + SEAL_LEN);
+    match shard {
+        None => word.push(VERSION),
+        Some(shard) => {
+            word.push(PART_VERSION);
+            word.extend_from_slice(&shard.to_be_bytes());
+        }
+    }
     word.extend_from_slice(&subscription_key.partition.0.to_be_bytes());
     word.extend_from_slice(&subscription_key.subscription.0.to_be_bytes());
     word.extend_from_slice(&lease.lane.0.to_be_bytes());

@@ -59,7 +59,7 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 const IDLE_MAX: usize = 64;
 
 /// Headers that concern one connection (RFC 9110, 7.6.1), and what this server sets itself.
-const HOP_BY_HOP: [&str; 12] = [
+const HOP_BY_HOP: [&str; 13] = [
     "connection",
     "content-length",
     "expect",
@@ -72,6 +72,7 @@ const HOP_BY_HOP: [&str; 12] = [
     hop::CLIENT_NAME,
     hop::TOKEN_NAME,
     hop::PART_NAME,
+    hop::RECEIVE_NAME,
 ];
 
 /// What the standby's threads share.

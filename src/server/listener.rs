@@ -363,6 +363,7 @@ pub(super) fn announce(url: &str) {
 struct ListenerShared {
     publisher: web::Data<Publisher>,
     tokens: web::Data<pull::LockTokenSealer>,
+    polls: web::Data<pull::NodePolls>,
     health: web::Data<health::ServerHealth>,
     control: web::Data<Control>,
     cluster: Option<web::Data<ClusterContext>>,
@@ -378,6 +379,7 @@ impl ListenerShared {
         Self {
             publisher,
             tokens,
+            polls: web::Data::new(pull::NodePolls::default()),
             health,
             control,
             cluster,
@@ -396,9 +398,9 @@ fn services(
 ) -> impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static + use<> {
     let shared = shared.clone();
     move |cfg: &mut web::ServiceConfig| {
-        let ListenerShared { publisher, tokens, health, control, cluster, stall, token, chaos, dashboard } =
+        let ListenerShared { publisher, tokens, polls, health, control, cluster, stall, token, chaos, dashboard } =
             shared.clone();
-        cfg.app_data(publisher).app_data(tokens);
+        cfg.app_data(publisher).app_data(tokens).app_data(polls);
         if let Some(stall) = stall {
             cfg.app_data(stall);
         }

@@ -47,14 +47,15 @@ pub(super) fn find(registry: &Registry, resource_id: &str) -> Option<Arc<TopicHa
 impl LocalTopics for NamespaceTopics {
     fn publish<'a>(&'a self, resource_id: &'a str, events: Vec<Bytes>) -> BoxFuture<'a, Result<(), PublishFailure>> {
         Box::pin(async move {
-            if let Some((others, shard)) = self.elsewhere(resource_id) {
-                return others.publish(shard, resource_id, &events).await;
-            }
             let Some(publisher) = self.publisher.upgrade() else {
                 return Err(PublishFailure { status: 503, reason: "the server is stopping".to_owned() });
             };
+            // This shard has a part of a spread topic, whichever leads it.
             let Some(topic) = self.find(resource_id) else {
-                return Err(PublishFailure { status: 404, reason: format!("there is no topic {resource_id}") });
+                return match self.elsewhere(resource_id) {
+                    Some((others, shard)) => others.publish(shard, resource_id, &events).await,
+                    None => Err(PublishFailure { status: 404, reason: format!("there is no topic {resource_id}") }),
+                };
             };
             let failure =
                 |refusal: Refusal| PublishFailure { status: refusal.status().0.as_u16(), reason: refusal.to_string() };

@@ -449,7 +449,11 @@ async fn write_first(
 ) -> Result<LockTokenSealer, StartEnd> {
     let written = async {
         startup::apply_declared(control, launch.declared.clone()).await?;
-        Ok(LockTokenSealer::recover(&recovered.core.journal).await?)
+        let tokens = LockTokenSealer::recover(&recovered.core.journal).await?;
+        Ok(match &launch.core {
+            Some(core) => tokens.of_shard(core.others.own),
+            None => tokens,
+        })
     };
     match ownership {
         None => written.await.map_err(StartEnd::Failed),

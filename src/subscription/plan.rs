@@ -267,6 +267,7 @@ impl DeliveryPlan {
     pub fn divided(mut self, parts: u32) -> Self {
         let (settings, parts) = (Arc::make_mut(&mut self.settings), parts.max(1));
         settings.concurrency_max = (settings.concurrency_max / parts).max(1);
+        settings.pull = settings.pull.map(|pull| PullSettings { leases_max: (pull.leases_max / parts).max(1), ..pull });
         settings.rate_max = settings.rate_max.map(|rate| Rate::of(rate.per_second() / f64::from(parts)));
         settings.order = settings.order.take().map(|order| {
             let tracked_max = (order.tracked_max / parts as usize).max(1);

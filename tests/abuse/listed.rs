@@ -166,6 +166,8 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("server/router/topics.rs", "CONNECT_MAX", "5 s to connect to the owner of a topic of another shard"),
     ("server/router/topics.rs", "IDLE_MAX", "8 idle connections to it"),
     ("server/router/topics.rs", "DEFINITIONS_MAX", "10 s and 64 MiB for the definitions of spread topics"),
+    ("server/router/pull.rs", "LOOK_MAX", "1 s for a look at a part of a spread topic"),
+    ("pull/http.rs", "LOOK_MAX", "of which 250 ms for its events"),
     ("server/router/streams.rs", "WAITING_MAX", "16 pieces of `tail` that wait for a slow reader"),
     ("admin/merge/reports.rs", "LINES_MAX", "10,000 lines of `top` from a shard"),
     ("server/node/mod.rs", "DRAIN_MAX", "an owner waits 5 s for requests in flight"),

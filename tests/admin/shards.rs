@@ -53,10 +53,10 @@ impl Stores {
 
     /// Sends a request to the whole store, and to the shard that it concerns.
     async fn send(&self, method: &str, path: &str, body: Value) {
-        let (Placement::Named(name) | Placement::Topic(name, _)) =
-            placement(&method.parse().expect("a method"), path, "")
-        else {
-            panic!("{path} has no name")
+        let name = match placement(&method.parse().expect("a method"), path, "") {
+            Placement::Named(name) => name,
+            Placement::Topic(topic, _) => topic.leading().to_owned(),
+            placed => panic!("{path}: {placed:?}"),
         };
         for store in [&self.whole, &self.shards[shard_of(&name, self.shards.len())]] {
             let answer = store.call(method, path, body.clone()).await;
@@ -308,7 +308,7 @@ fn metrics_of_shards_are_one_exposition() {
 
 #[test]
 fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
-    let mut in_topics = BTreeSet::new();
+    let (mut in_topics, mut in_namespaces) = (BTreeSet::new(), BTreeSet::new());
     let shown = |method: &Method, path: &str, query: &str| format!("{:?}", placement(method, path, query));
     for route in ROUTES.iter() {
         let path = route.template.replace(['{', '}'], "");
@@ -318,13 +318,22 @@ fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
             let found = placement(&operation.method, &path, "");
             match name {
                 Some(name) => {
-                    let (Placement::Named(of) | Placement::Topic(of, _)) = &found else { panic!("{path}: {found:?}") };
+                    let of = match &found {
+                        Placement::Named(of) => of,
+                        Placement::Topic(topic, _) => topic.leading(),
+                        placed => panic!("{path}: {placed:?}"),
+                    };
                     assert_eq!(of, name, "{path}");
-                    // Domains and namespaces are never spread.
-                    assert!(name == "topicName" || found == Placement::Named(name.to_owned()), "{path}: {found:?}");
-                    if let (Placement::Topic(_, scope), true) = (&found, path.contains("/resourceGroupName/")) {
+                    // Domains are never spread.
+                    assert!(name != "domainName" || found == Placement::Named(name.to_owned()), "{path}: {found:?}");
+                    if let (Placement::Topic(topic, scope), true) = (&found, path.contains("/resourceGroupName/")) {
                         let end = path.rsplit_once("/topicName").map_or("", |(_, end)| end);
-                        in_topics.insert(format!("{} {end}: {scope:?}", operation.method));
+                        let line = format!("{} {end}: {scope:?}", operation.method);
+                        if topic.namespace.is_some() {
+                            in_namespaces.insert(line)
+                        } else {
+                            in_topics.insert(line)
+                        };
                     }
                 }
                 None => assert!(matches!(found, Placement::Any | Placement::All(_)), "{path}: {found:?}"),
@@ -388,11 +397,11 @@ fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
         /chaos/writes: All(Each)
         /chaos/responses: ByBody(Each)
         /chaos/clock: All(Each)
-        /top?by=name&topic=/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/Orders: Topic("Orders", All(Top))
-        /tail?topic=/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/namespaces/plant/topics/heat: Named("plant")
-        /supervision?topic=namespace:plant:heat: Named("plant")
+        /top?by=name&topic=/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/Orders: Topic(TopicName { namespace: None, name: "Orders" }, All(Top))
+        /tail?topic=/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/namespaces/plant/topics/heat: Topic(TopicName { namespace: Some("plant"), name: "heat" }, All(Lines))
+        /supervision?topic=namespace:plant:heat: Topic(TopicName { namespace: Some("plant"), name: "heat" }, All(Supervision))
         /supervision?topic=domain:shop: Named("shop")
-        /supervision?topic=orders: Topic("orders", All(Supervision))
+        /supervision?topic=orders: Topic(TopicName { namespace: None, name: "orders" }, All(Supervision))
         /subscriptions/s/providers/microsoft.eventgrid/TOPICS: All(List)
         /unknown: Any
         {"actor": "topic", "topic": "orders", "by": "panic"}: Named("orders")
@@ -400,6 +409,7 @@ fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
         x: Any"#]]
     .assert_eq(&lines.join("\n"));
     let in_topics: Vec<String> = in_topics.into_iter().filter(|line| !line.contains("providers")).collect();
+    assert_eq!(in_namespaces.into_iter().collect::<Vec<_>>(), in_topics);
     expect![[r#"
         GET /eventSubscriptions/eventSubscriptionName/deadLetters/deadLetterKey: One
         GET /eventSubscriptions/eventSubscriptionName/deadLetters: Parts(DeadLetters)

@@ -18,11 +18,15 @@ use std::{
 };
 
 use gridhook::clock::Clock;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use self::token_service::TokenService;
 use crate::{
-    server::cluster::{Cluster, shards::Sharded},
+    server::cluster::{
+        Cluster,
+        shards::{SHARDS, Sharded},
+    },
     support::{
         certificates::Authority,
         endpoint::{Endpoint, answer},
@@ -350,6 +354,15 @@ fn the_clients_of_azure_call_all_nodes_of_a_cluster_with_several_shards() {
         ["publish.mjs", "consume.mjs"].into_iter().for_each(|program| stage.run_javascript(program));
     }
     ["manage.py", "namespaces.py"].into_iter().for_each(|program| stage.run(python(program)));
+    // The same with topics of which each shard has a part.
+    for namespace in ["py-consumed", "js-consumed"] {
+        let group = "/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/namespaces";
+        let topic = format!("{group}/{namespace}/topics/heat");
+        stage.server.command("DELETE", &topic, &Value::Null);
+        stage.server.command("PUT", &topic, &json!({"properties": {"partitionCount": SHARDS}}));
+    }
+    stage.run(python("consume.py"));
+    stage.run_javascript("consume.mjs");
 }
 
 /// Each node alone, and all of them.

@@ -7,6 +7,7 @@ mod cuts;
 mod forwarding;
 mod machine;
 mod membership;
+mod pull;
 mod restore;
 mod rolling;
 mod routing;

@@ -33,14 +33,15 @@ use actix_web::{
 };
 use url::form_urlencoded;
 
+pub(super) use self::{
+    namespaces::lock_key as namespace_lock_key,
+    operation::{Call, ChangeLock, Input},
+    path::TopicPath,
+};
 use self::{
     operation::Operation,
     path::ArmPath,
     precondition::{Preconditions, tag, tagged},
-};
-pub(super) use self::{
-    operation::{Call, ChangeLock, Input},
-    path::TopicPath,
 };
 use super::{
     AdminError, Control, audit,
@@ -127,8 +128,12 @@ pub(super) async fn answer(
         }
         result => result?,
     };
-    if let Some(topic) = path.topic().ok().filter(|_| is_change || path.route.changes_keys()) {
-        control.share_change(&topic).await?;
+    if is_change || path.route.changes_keys() {
+        match (path.topic(), path.namespace()) {
+            (Ok(topic), _) => control.share_change(&topic).await?,
+            (Err(_), Ok(namespace)) => control.share_namespace(&namespace.name).await?,
+            (Err(_), Err(_)) => {}
+        }
     }
     let changes = match get {
         Some(_) if control.audit.is_none() => audit::AuditedChanges::default(),

@@ -40,7 +40,7 @@ pub(super) fn no_namespace(path: &NamespacePath) -> AdminError {
 }
 
 /// Key of the lock of changes of a namespace and its topics.
-pub(super) fn lock_key(name: &Name) -> String {
+pub(in crate::admin) fn lock_key(name: &Name) -> String {
     format!("namespace:{}", name.key())
 }
 
@@ -117,7 +117,12 @@ async fn save(control: &Control, record: NamespaceRecord) -> Result<Arc<Namespac
 
 pub(super) async fn delete(control: &Control, path: &NamespacePath) -> Result<HttpResponse, AdminError> {
     // A resource under another scope is another resource, and DELETE of a missing resource is 204.
-    if namespace(control, path).is_ok() && control.registry.delete_namespace(path.name.as_str()).await? {
+    if namespace(control, path).is_err() {
+        return Ok(HttpResponse::NoContent().finish());
+    }
+    // The other shards delete theirs first, so that no shard takes events of a topic that does not exist.
+    let _leaving = control.delete_followers_of_namespace(&path.name).await?;
+    if control.registry.delete_namespace(path.name.as_str()).await? {
         info!(namespace = path.name.key(), "namespace and its topics deleted");
     }
     Ok(HttpResponse::NoContent().finish())

@@ -125,7 +125,7 @@ impl RequestedTopic {
     fn check_partition_count(&self, control: &Control, existing: Option<&TopicRecord>) -> Result<(), InvalidRequest> {
         match self {
             Self::Topic(spec) => spec.check_partition_count(control.shards(), existing),
-            Self::InNamespace(_) => Ok(()),
+            Self::InNamespace(spec) => spec.check_partition_count(control.shards(), existing),
         }
     }
 

@@ -158,20 +158,7 @@ impl TopicSpec {
 
     /// Checks `partitionCount` on a server with this number of shards. The count of an existing topic never changes.
     pub fn check_partition_count(&self, shards: u32, existing: Option<&TopicRecord>) -> Result<(), InvalidRequest> {
-        let Some(given) = self.partition_count else { return Ok(()) };
-        let refuse = |problem: String| Err(InvalidRequest::new("properties.partitionCount", problem));
-        match existing.map(|existing| existing.partition_count) {
-            Some(is) if is != given => {
-                refuse(format!("is {given}; the partition count of a topic cannot be changed from {is}"))
-            }
-            Some(_) => Ok(()),
-            None if given == 1 || (given == shards && self.kind == TopicKind::Topic) => Ok(()),
-            None if self.kind == TopicKind::Domain => refuse(format!("is {given}; allowed is 1 for a domain")),
-            None if shards == 1 => {
-                refuse(format!("is {given}; allowed is 1 on a server without several shards (cluster.shards)"))
-            }
-            None => refuse(format!("is {given}; allowed are 1 and {shards}, the number of shards (cluster.shards)")),
-        }
+        check_partition_count(self.kind, self.partition_count, shards, existing)
     }
 
     /// A new topic or domain.
@@ -247,8 +234,31 @@ impl TopicSpec {
     }
 }
 
+/// Checks the requested partition count of a new topic of this kind, or of an existing topic.
+pub(super) fn check_partition_count(
+    kind: TopicKind,
+    requested: Option<u32>,
+    shards: u32,
+    existing: Option<&TopicRecord>,
+) -> Result<(), InvalidRequest> {
+    let Some(given) = requested else { return Ok(()) };
+    let refuse = |problem: String| Err(InvalidRequest::new("properties.partitionCount", problem));
+    match existing.map(|existing| existing.partition_count) {
+        Some(is) if is != given => {
+            refuse(format!("is {given}; the partition count of a topic cannot be changed from {is}"))
+        }
+        Some(_) => Ok(()),
+        None if given == 1 || (given == shards && kind != TopicKind::Domain) => Ok(()),
+        None if kind == TopicKind::Domain => refuse(format!("is {given}; allowed is 1 for a domain")),
+        None if shards == 1 => {
+            refuse(format!("is {given}; allowed is 1 on a server without several shards (cluster.shards)"))
+        }
+        None => refuse(format!("is {given}; allowed are 1 and {shards}, the number of shards (cluster.shards)")),
+    }
+}
+
 /// Each shard would only know the ids of its own part.
-fn check_duplicate_window(record: TopicRecord) -> Result<TopicRecord, InvalidRequest> {
+pub(super) fn check_duplicate_window(record: TopicRecord) -> Result<TopicRecord, InvalidRequest> {
     if record.is_spread() && record.ingress.duplicate_window_s.is_some() {
         return Err(InvalidRequest::new(
             "properties.duplicateDetectionHistoryTimeWindow",

@@ -97,6 +97,7 @@ impl TopicResource {
                     ("retention", format!("{} days", properties.event_retention_in_days)),
                     ("duplicate window", optional(window, text)),
                     ("schema validation", optional(properties.schema_validation, |mode| mode.to_string())),
+                    ("partitions", optional(properties.partition_count, |count| count.to_string())),
                 ]);
             }
             Self::DomainTopic(_) => {}

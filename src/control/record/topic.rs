@@ -164,6 +164,11 @@ impl TopicRecord {
         self.partition_count > 1
     }
 
+    /// The name whose shard has the topic, or leads it if it is spread: its own, or that of its namespace.
+    pub fn leading_name(&self) -> &Name {
+        self.namespace.as_ref().map_or(&self.name, |namespace| &namespace.name)
+    }
+
     /// `partitionCount` where it was set. Azure's clients do not know it, so that it appears only then.
     pub fn declared_partition_count(&self) -> Option<u32> {
         Some(self.partition_count).filter(|_| self.is_spread())

@@ -12,8 +12,8 @@
 //! authorities.
 //!
 //! Each request of a client has a header with the address of its client, which counts as the peer of the request. Others are
-//! the node's own (`router::owner`). Two more headers are the node's, too: the record of the client's named token, and whether
-//! other shards have a part of what the request is about.
+//! the node's own (`router::owner`). Three more headers are the node's, too: the record of the client's named token, whether
+//! other shards have a part of what the request is about, and how events are received from a part of a spread topic.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -40,6 +40,7 @@ use crate::{
     admin::RecordedElsewhere,
     control::tokens::{ForwardedToken, Token},
     publish::{OneOfShards, auth::host::LocalAddress},
+    pull::NodeReceive,
 };
 
 /// The header with the client of a forwarded request: its address, the address that it called, and http or https.
@@ -56,6 +57,8 @@ pub(in crate::server) const RECORDED_PART: &str = "recorded";
 
 /// … or does not, because another one does.
 pub(in crate::server) const UNRECORDED_PART: &str = "unrecorded";
+/// The header of a receive request for a part of a spread topic, as [`NodeReceive`] writes it.
+pub(in crate::server) const RECEIVE_NAME: &str = "gridhook-forwarded-receive";
 
 /// Marks a request that a node makes itself.
 #[derive(Clone, Copy, Debug)]
@@ -422,6 +425,10 @@ pub(super) fn adopt(request: &mut ServiceRequest) {
         if part == UNRECORDED_PART {
             request.extensions_mut().insert(RecordedElsewhere);
         }
+    }
+    let receive = request.headers_mut().remove(RECEIVE_NAME).next();
+    if let Some(receive) = receive.and_then(|receive| NodeReceive::read(receive.to_str().ok()?)) {
+        request.extensions_mut().insert(receive);
     }
     let value = request.headers_mut().remove(CLIENT_NAME).next();
     if value.is_none() {

@@ -3,7 +3,7 @@
 //!
 //! - [`target`] finds the shards, by the tables of routes.
 //! - A request of one shard is forwarded as a standby does it (`forward`): its body and its response are streams.
-//! - A request about a spread topic is sent to one of its shards, or to each.
+//! - A request about a spread topic is sent to one of its shards, or to each. [`pull`] receives from all of them.
 //! - A request of all shards is sent to each ([`parts`]), and the answers are merged (`admin::merge`, [`streams`]).
 //! - The control shard has the named tokens and the sessions. [`identity`] asks its owner, and tells other owners.
 //! - [`topics`] publishes what event subscriptions of one shard deliver to topics of another.
@@ -14,6 +14,7 @@
 mod identity;
 pub(super) mod owner;
 mod parts;
+mod pull;
 mod streams;
 mod target;
 mod topics;
@@ -45,7 +46,7 @@ use super::{
 };
 use crate::{
     admin::{
-        Merge, Placement, SpreadScope,
+        Merge, Placement, SpreadScope, TopicName,
         merge::{shard_in, shard_in_path},
         placement_of_body,
     },
@@ -100,6 +101,7 @@ impl ShardRouter {
             namespaces: RefCell::default(),
             spread: RefCell::default(),
             is_asking: Cell::new(false),
+            turn: Cell::new(fastrand::usize(..)),
             proxies: Arc::clone(&self.proxies),
         };
         let router = Rc::new(router);
@@ -116,10 +118,12 @@ struct ThreadRouter {
     identities: Rc<Identities>,
     /// The names of all namespaces, and when they were received.
     namespaces: RefCell<Option<(Instant, Rc<[String]>)>>,
-    /// The names of all spread topics in lower case, and when they were received.
+    /// The keys of all spread topics, and when they were received.
     spread: RefCell<Option<(Instant, Rc<HashSet<String>>)>>,
     /// Whether they are being asked for.
     is_asking: Cell<bool>,
+    /// The number of receive requests to spread topics.
+    turn: Cell<usize>,
     proxies: Arc<[IpNet]>,
 }
 
@@ -135,14 +139,14 @@ impl ThreadRouter {
     ) -> Routed<HttpResponse> {
         let placement = match target::target(&request, side, &self.proxies) {
             Target::Placed(placement) => placement,
-            Target::NamespaceOf(label) => {
-                let (shard, is_known) = self.shard_of_namespace(label.as_deref()).await?;
-                let mut outgoing = forward::outgoing(&request, payload).ok_or_else(not_forwarded)?;
-                if !is_known {
+            Target::InNamespace { label, topic, scope } => match self.namespace(label.as_deref()).await? {
+                Some(namespace) => Placement::Topic(TopicName::new(Some(&namespace), &topic), scope),
+                None => {
+                    let mut outgoing = forward::outgoing(&request, payload).ok_or_else(not_forwarded)?;
                     parts::mark(outgoing.headers_mut(), true);
+                    return self.forward(self.any(), &request, outgoing, side).await;
                 }
-                return self.forward(shard, &request, outgoing, side).await;
-            }
+            },
         };
         let (placement, body) = match placement {
             Placement::ByBody(merge) => {
@@ -154,15 +158,16 @@ impl ThreadRouter {
             }
         };
         let placement = match placement {
-            Placement::Topic(name, scope) if self.is_spread(&name).await => {
-                let leader = shard_of(&name, self.shards.len());
+            Placement::Topic(topic, scope) if self.is_spread(&topic).await => {
+                let leader = shard_of(topic.leading(), self.shards.len());
                 return self.spread(leader, scope, request, body, side).await;
             }
             placed => placed,
         };
         let shard = match placement {
             Placement::Control => CONTROL,
-            Placement::Named(name) | Placement::Topic(name, _) => shard_of(&name, self.shards.len()),
+            Placement::Named(name) => shard_of(&name, self.shards.len()),
+            Placement::Topic(topic, _) => shard_of(topic.leading(), self.shards.len()),
             Placement::Any | Placement::ByBody(_) => self.any(),
             Placement::All(merge) => {
                 let body = body.read().await?;
@@ -187,6 +192,8 @@ impl ThreadRouter {
                 let outgoing = outgoing(&request, body).ok_or_else(not_forwarded)?;
                 return self.near(leader, &request, outgoing, side).await;
             }
+            SpreadScope::Receive => return self.receive(leader, &request, side).await,
+            SpreadScope::Settle => return self.settle(leader, &request, body.read().await?, side).await,
             SpreadScope::One | SpreadScope::Parts(_) | SpreadScope::All(_) => addressed(&request, scope),
         };
         let body = body.read().await?;
@@ -197,7 +204,7 @@ impl ThreadRouter {
         match scope {
             SpreadScope::Parts(merge) => self.parts(merge, leader, &request, body, side).await,
             SpreadScope::All(merge) => self.merged(merge, request, body, side).await,
-            SpreadScope::Near | SpreadScope::One => {
+            SpreadScope::Near | SpreadScope::Receive | SpreadScope::Settle | SpreadScope::One => {
                 let outgoing = outgoing(&request, Body::Read(body)).ok_or_else(not_forwarded)?;
                 self.forward(leader, &request, outgoing, side).await
             }
@@ -227,7 +234,7 @@ impl ThreadRouter {
     }
 
     /// Whether a topic is spread, as an owner near by says.
-    async fn is_spread(self: &Rc<Self>, name: &str) -> bool {
+    async fn is_spread(self: &Rc<Self>, topic: &TopicName) -> bool {
         let known = self.spread.borrow().clone();
         let names = match known {
             None => self.ask_for_spread().await,
@@ -244,7 +251,7 @@ impl ThreadRouter {
                 Some(names)
             }
         };
-        names.is_some_and(|names| names.contains(&name.to_ascii_lowercase()))
+        names.is_some_and(|names| names.contains(&topic.key()))
     }
 
     async fn ask_for_spread(&self) -> Option<Rc<HashSet<String>>> {
@@ -307,8 +314,8 @@ impl ThreadRouter {
         }
     }
 
-    /// The shard of the namespace that a host names, or of the only one; and whether there is such a namespace.
-    async fn shard_of_namespace(&self, label: Option<&str>) -> Routed<(usize, bool)> {
+    /// The namespace that a host names, or the only one.
+    async fn namespace(&self, label: Option<&str>) -> Routed<Option<String>> {
         let is_named = |name: &String| label.is_some_and(|label| name.eq_ignore_ascii_case(label));
         let mut all = self.namespaces(NAMESPACES_FRESH).await?;
         if label.is_some() && !all.iter().any(is_named) {
@@ -316,8 +323,7 @@ impl ThreadRouter {
         }
         let named = all.iter().find(|name| is_named(name));
         let sole = || all.first().filter(|_| all.len() == 1);
-        let found = named.or_else(sole);
-        Ok(found.map_or_else(|| (self.any(), false), |name| (shard_of(name, self.shards.len()), true)))
+        Ok(named.or_else(sole).cloned())
     }
 
     async fn namespaces(&self, fresh: Duration) -> Routed<Rc<[String]>> {
@@ -325,7 +331,7 @@ impl ThreadRouter {
         if let Some((_, names)) = known.filter(|(at, _)| at.elapsed() < fresh) {
             return Ok(names);
         }
-        let asked = self.shards.iter().map(|hops| owner::namespaces(hops));
+        let asked = self.shards.iter().map(owner::namespaces);
         let found: Result<Vec<Vec<String>>, _> = futures_util::future::join_all(asked).await.into_iter().collect();
         let names: Rc<[String]> = found.map_err(unavailable)?.concat().into();
         *self.namespaces.borrow_mut() = Some((Instant::now(), Rc::clone(&names)));

@@ -1,12 +1,12 @@
 //! What the owner of a shard answers to the nodes of its cluster, and to no client: a request of a client has the address of
 //! its client, also on a connection between nodes.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io, rc::Rc, sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, guard, web};
 use hyper::{
     Request, StatusCode,
-    header::{AUTHORIZATION, HOST, HeaderValue},
+    header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue},
 };
 use serde::Deserialize;
 use tokio::{
@@ -20,7 +20,10 @@ use crate::{
         Control, Definitions,
         auth::{ForwardedIdentity, bearer_in},
     },
+    event::SubscriptionKey,
+    policy::record::lease::Lease,
     publish::http::Publisher,
+    pull::{LockTokenSealer, NodePolls},
     repair::backup::{BackupError, Backups},
     server::{
         forward::{Hops, OutgoingRequest, RequestBody},
@@ -34,6 +37,7 @@ const NAMESPACES: &str = "/node/namespaces";
 const SPREAD: &str = "/node/spread";
 pub(super) const TOPICS: &str = "/node/topics";
 pub(super) const DEFINITIONS: &str = "/node/definitions";
+const PULL: &str = "/node/pull";
 pub(in crate::server) const STORE: &str = "/node/store";
 
 /// The pieces of a store that wait for a slow node.
@@ -48,8 +52,11 @@ const DEFINITIONS_BYTES: usize = 64 * 1024 * 1024;
 /// The maximum size of the events of a delivery to a topic.
 const TOPICS_BYTES: usize = 2 * 1024 * 1024;
 
+/// The maximum size of the lock tokens of events that are given back.
+const TOKENS_BYTES: usize = 64 * 1024;
+
 /// The longest time for an answer.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
+pub(super) const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// Adds the paths, for connections between nodes.
 pub(in crate::server) fn configure(cfg: &mut web::ServiceConfig) {
@@ -64,6 +71,8 @@ pub(in crate::server) fn configure(cfg: &mut web::ServiceConfig) {
     cfg.service(of_nodes(SPREAD).route(web::get().to(answer_spread)));
     let definitions = of_nodes(DEFINITIONS).app_data(web::JsonConfig::default().limit(DEFINITIONS_BYTES));
     cfg.service(definitions.route(web::put().to(apply_definitions)));
+    let pull = of_nodes(PULL).app_data(web::JsonConfig::default().limit(TOKENS_BYTES));
+    cfg.service(pull.route(web::put().to(take_leases_back)).route(web::delete().to(call_poll_off)));
     cfg.service(topics.route(web::get().to(has_topic)).route(web::post().to(publish)));
 }
 
@@ -76,8 +85,9 @@ async fn answer_identity(request: HttpRequest, control: web::Data<Control>) -> H
 }
 
 async fn answer_namespaces(control: web::Data<Control>) -> HttpResponse {
-    let names: Vec<String> = control.registry().namespaces().iter().map(|one| one.name.to_string()).collect();
-    HttpResponse::Ok().json(names)
+    let namespaces = control.registry().namespaces();
+    let led = namespaces.iter().filter(|namespace| !namespace.is_follower);
+    HttpResponse::Ok().json(led.map(|namespace| namespace.name.to_string()).collect::<Vec<_>>())
 }
 
 /// Sends the store to a node that cannot follow the changelog without it.
@@ -133,8 +143,8 @@ impl io::Write for PieceSender {
 
 async fn answer_spread(control: web::Data<Control>) -> HttpResponse {
     let records = control.registry().topics().into_iter().map(|topic| topic.record());
-    let names: Vec<String> = records.filter(|record| record.is_spread()).map(|record| record.name.key()).collect();
-    HttpResponse::Ok().json(names)
+    let keys: Vec<String> = records.filter(|record| record.is_spread()).map(|record| record.key()).collect();
+    HttpResponse::Ok().json(keys)
 }
 
 async fn apply_definitions(definitions: web::Json<Definitions>, control: web::Data<Control>) -> HttpResponse {
@@ -142,6 +152,37 @@ async fn apply_definitions(definitions: web::Json<Definitions>, control: web::Da
         Ok(()) => HttpResponse::Ok().finish(),
         Err(error) => HttpResponse::ServiceUnavailable().body(error.to_string()),
     }
+}
+
+/// Takes events back that no client received.
+async fn take_leases_back(
+    given: web::Json<Vec<String>>,
+    tokens: web::Data<LockTokenSealer>,
+    control: web::Data<Control>,
+) -> HttpResponse {
+    let mut leases: BTreeMap<SubscriptionKey, Vec<Lease>> = BTreeMap::new();
+    for (key, lease) in given.iter().filter_map(|token| tokens.read(token)) {
+        leases.entry(key).or_default().push(lease);
+    }
+    for (key, leases) in leases {
+        let registry = control.registry();
+        // The subscription may have been deleted.
+        if let (Some(topic), Some(shared)) = (registry.owner(key.partition), registry.shared(key)) {
+            shared.take_back_leases(leases);
+            topic.ensure_actor(&shared);
+        }
+    }
+    HttpResponse::Ok().finish()
+}
+
+#[derive(Deserialize)]
+struct NumberedPoll {
+    id: u64,
+}
+
+async fn call_poll_off(poll: web::Query<NumberedPoll>, polls: web::Data<NodePolls>) -> HttpResponse {
+    polls.call_off(poll.id);
+    HttpResponse::Ok().finish()
 }
 
 #[derive(Deserialize)]
@@ -173,7 +214,7 @@ async fn publish(
 }
 
 /// What the owner of the control shard knows of a bearer token.
-pub(super) async fn identity(control: &Hops, bearer: &str) -> Result<Option<ForwardedIdentity>, &'static str> {
+pub(super) async fn identity(control: &Rc<Hops>, bearer: &str) -> Result<Option<ForwardedIdentity>, &'static str> {
     let value = HeaderValue::try_from(format!("Bearer {bearer}")).map_err(|_| "the token cannot be forwarded")?;
     let mut outgoing = request("POST", IDENTITY)?;
     outgoing.headers_mut().insert(AUTHORIZATION, value);
@@ -185,33 +226,47 @@ pub(super) async fn identity(control: &Hops, bearer: &str) -> Result<Option<Forw
 }
 
 /// The names of the namespaces of a shard.
-pub(super) async fn namespaces(shard: &Hops) -> Result<Vec<String>, &'static str> {
+pub(super) async fn namespaces(shard: &Rc<Hops>) -> Result<Vec<String>, &'static str> {
     match ask(shard, request("GET", NAMESPACES)?).await? {
         (StatusCode::OK, body) => serde_json::from_slice(&body).map_err(|_| UNREADABLE),
         _ => Err("the owner of a shard, which may have the namespace, does not answer"),
     }
 }
 
-/// The names of all spread topics in lower case, as the owner of a shard knows them.
-pub(super) async fn spread_topics(shard: &Hops) -> Result<Vec<String>, &'static str> {
+/// Gives events back to the part of a shard.
+pub(super) async fn take_back(shard: &Rc<Hops>, tokens: &[String]) -> Result<(), &'static str> {
+    let body = serde_json::to_vec(tokens).map_err(|_| "the tokens cannot be sent")?;
+    let request = Request::builder().method("PUT").uri(PULL).header(HOST, "localhost");
+    let request = request.header(CONTENT_TYPE, "application/json").header(CONTENT_LENGTH, body.len());
+    let request = request.body(RequestBody::whole(body.into())).map_err(|_| "the request cannot be made")?;
+    ask(shard, request).await.map(drop)
+}
+
+/// Calls a receive request off that waits at a shard.
+pub(super) async fn call_off(shard: &Rc<Hops>, id: u64) -> Result<(), &'static str> {
+    ask(shard, request("DELETE", &format!("{PULL}?id={id}"))?).await.map(drop)
+}
+
+/// The keys of all spread topics, as the owner of a shard knows them.
+pub(super) async fn spread_topics(shard: &Rc<Hops>) -> Result<Vec<String>, &'static str> {
     match ask(shard, request("GET", SPREAD)?).await? {
         (StatusCode::OK, body) => serde_json::from_slice(&body).map_err(|_| UNREADABLE),
         _ => Err("the owner of a shard, which knows the spread topics, does not answer"),
     }
 }
 
-const UNREADABLE: &str = "the owner has another version, which cannot be understood";
+pub(super) const UNREADABLE: &str = "the owner has another version, which cannot be understood";
 
 fn request(method: &str, path: &str) -> Result<OutgoingRequest, &'static str> {
     let request = Request::builder().method(method).uri(path).header(HOST, "localhost");
     request.body(RequestBody::whole(bytes::Bytes::new())).map_err(|_| "the request cannot be made")
 }
 
-async fn ask(shard: &Hops, outgoing: OutgoingRequest) -> Result<(StatusCode, bytes::Bytes), &'static str> {
+async fn ask(shard: &Rc<Hops>, outgoing: OutgoingRequest) -> Result<(StatusCode, bytes::Bytes), &'static str> {
     let answered = async {
         let answered = shard.send(outgoing, ListenerSide::Operators, ANSWER_MAX).await?;
         let status = answered.response.status();
-        Ok((status, parts::collect(answered).await?.1))
+        Ok((status, parts::collect(shard, answered).await?.1))
     };
     timeout(ANSWER_MAX, answered).await.unwrap_or(Err("the owner does not answer in time"))
 }

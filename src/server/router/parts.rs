@@ -4,13 +4,13 @@ use std::{rc::Rc, time::Duration};
 
 use actix_web::{
     HttpRequest, HttpResponse,
+    body::MessageBody as _,
     http::{Method, StatusCode, header},
     web::Bytes,
 };
 use futures_util::future::join_all;
 use hyper::{
     HeaderMap,
-    body::Body as _,
     header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use tokio::time::timeout;
@@ -22,7 +22,7 @@ use crate::{
         merge::{PartRequest, PartsMerge, ShardAnswer, SpreadShards, exposition},
     },
     server::{
-        forward::{self, OwnerResponse, unavailable},
+        forward::{self, Hops, OwnerResponse, unavailable},
         front::hop::{self, ListenerSide},
     },
 };
@@ -31,7 +31,7 @@ use crate::{
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// How long an answer that needs all shards waits for one.
-const ANSWER_MAX: Duration = Duration::from_secs(30);
+pub(super) const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// How long an answer waits for a shard that it can do without.
 const PART_MAX: Duration = Duration::from_secs(3);
@@ -78,20 +78,18 @@ pub(super) struct Asked<'a> {
     pub(super) recorder: Option<usize>,
 }
 
-/// The head and the whole body of an answer.
-pub(super) async fn collect(answered: OwnerResponse) -> Result<(HeaderMap, Bytes), &'static str> {
-    let (head, mut body) = answered.response.into_parts();
+/// The head and the whole body of an answer of the owner that `hops` call.
+pub(super) async fn collect(hops: &Rc<Hops>, answered: OwnerResponse) -> Result<(HeaderMap, Bytes), &'static str> {
+    let (head, mut body) = hops.body(answered, None);
     let mut all = Vec::new();
     loop {
-        let frame = std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_frame(cx)).await;
-        let Some(frame) = frame else { return Ok((head.headers, all.into())) };
-        let frame = frame.map_err(|_| "the owner did not answer to the end")?;
-        if let Ok(bytes) = frame.into_data() {
-            if all.len() + bytes.len() > ANSWER_BYTES_MAX {
-                return Err("the answer of an owner is too large");
-            }
-            all.extend_from_slice(&bytes);
+        let read = std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_next(cx)).await;
+        let Some(read) = read else { return Ok((head.headers, all.into())) };
+        let bytes = read.map_err(|_| "the owner did not answer to the end")?;
+        if all.len() + bytes.len() > ANSWER_BYTES_MAX {
+            return Err("the answer of an owner is too large");
         }
+        all.extend_from_slice(&bytes);
     }
 }
 
@@ -134,7 +132,7 @@ impl ThreadRouter {
         let answered = async {
             let answered = self.send_part(shard, asked, target, body, wait).await?;
             let status = StatusCode::from_u16(answered.response.status().as_u16());
-            let (headers, body) = collect(answered).await?;
+            let (headers, body) = collect(&self.shards[shard], answered).await?;
             let status = status.unwrap_or(StatusCode::BAD_GATEWAY);
             if status == StatusCode::SERVICE_UNAVAILABLE {
                 return Err("the owner cannot answer now");

@@ -9,13 +9,13 @@ use actix_web::{
 use ipnet::IpNet;
 
 use crate::{
-    admin::{Placement, SpreadScope, placement},
+    admin::{Placement, SpreadScope, TopicName, placement},
     publish::{
         auth::host,
         http::{PATHS, pattern},
         namespace::publish_paths,
     },
-    pull::http::{OPERATIONS, operation_paths},
+    pull::http::{RECEIVE, spelled_paths},
     server::front::hop::ListenerSide,
 };
 
@@ -23,44 +23,49 @@ use crate::{
 pub(super) enum Target {
     /// What the table of its route says.
     Placed(Placement),
-    /// To the shard of the namespace that the host names with this label, or of the only namespace.
-    NamespaceOf(Option<String>),
+    /// To a topic of the namespace that the host names with this label, or of the only namespace.
+    InNamespace {
+        /// The label.
+        label: Option<String>,
+        /// The name of the topic.
+        topic: String,
+        /// The shards, if the topic is spread.
+        scope: SpreadScope,
+    },
 }
 
 /// The form of a path of publishers or consumers.
 #[derive(Clone, Copy)]
 enum Addressed {
-    /// The path has the name of a topic in this parameter.
-    Topic(&'static str),
-    /// The path has the name in this parameter.
-    Named(&'static str),
+    /// The path has the name of a topic.
+    Topic,
+    /// The path has the name of a domain.
+    Domain,
     /// The host has the name of a topic or domain.
     Host,
-    /// The host may have the name of a namespace.
-    Namespace,
+    /// The path has the name of a topic of a namespace. The name of the namespace may be in the host.
+    InNamespace(SpreadScope),
 }
 
 static PATTERNS: LazyLock<Vec<(ResourceDef, Addressed)>> = LazyLock::new(|| {
-    let topics = PATHS.map(str::to_owned).into_iter().map(|path| (path, Addressed::Host));
-    let settled = OPERATIONS.into_iter().flat_map(operation_paths);
-    let namespaces = publish_paths().into_iter().chain(settled).map(|path| (path, Addressed::Namespace));
+    let topics = PATHS.map(|path| (path.to_owned(), addressed(path))).into_iter();
+    let pulls = spelled_paths().map(|(operation, path)| {
+        let scope = if operation == RECEIVE { SpreadScope::Receive } else { SpreadScope::Settle };
+        (path, Addressed::InNamespace(scope))
+    });
+    let publishes = publish_paths().map(|path| (path, Addressed::InNamespace(SpreadScope::Near)));
     // Nearly every client sends the paths as they are written, which are found faster than any spelling of them.
-    let written =
-        topics.clone().map(|(path, otherwise)| (ResourceDef::new(path.as_str()), addressed(&path, otherwise)));
-    let spelled = topics
-        .chain(namespaces)
-        .map(|(path, otherwise)| (ResourceDef::new(pattern(&path)), addressed(&path, otherwise)));
+    let written = topics.clone().map(|(path, addressed)| (ResourceDef::new(path), addressed));
+    let spelled = topics.chain(publishes).chain(pulls).map(|(path, of)| (ResourceDef::new(pattern(&path)), of));
     written.chain(spelled).collect()
 });
 
-/// What a path addresses by its parameters.
-fn addressed(path: &str, otherwise: Addressed) -> Addressed {
-    let has = |parameter: &str| path.contains(&format!("{{{parameter}}}"));
-    match otherwise {
-        _ if has("namespace") => Addressed::Named("namespace"),
-        Addressed::Host if has("topic") => Addressed::Topic("topic"),
-        Addressed::Host if has("domain") => Addressed::Named("domain"),
-        otherwise => otherwise,
+/// What a path of publishers addresses by its parameters.
+fn addressed(path: &str) -> Addressed {
+    match path {
+        _ if path.contains("{topic}") => Addressed::Topic,
+        _ if path.contains("{domain}") => Addressed::Domain,
+        _ => Addressed::Host,
     }
 }
 
@@ -70,20 +75,25 @@ pub(super) fn target(request: &HttpRequest, side: ListenerSide, proxies: &[IpNet
         let mut path = Path::new(Url::new(request.uri().clone()));
         let found = PATTERNS.iter().find(|(pattern, _)| pattern.capture_match_info(&mut path));
         if let Some((_, addressed)) = found {
-            return match addressed {
-                Addressed::Topic(parameter) => {
-                    let name = path.get(parameter).unwrap_or_default().to_owned();
-                    Target::Placed(Placement::Topic(name, SpreadScope::Near))
-                }
-                Addressed::Named(parameter) => {
-                    Target::Placed(Placement::Named(path.get(parameter).unwrap_or_default().to_owned()))
-                }
+            let named = |parameter: &str| path.get(parameter).unwrap_or_default().to_owned();
+            let near = |name: &str| Target::Placed(Placement::Topic(TopicName::new(None, name), SpreadScope::Near));
+            return match *addressed {
+                Addressed::Topic => near(&named("topic")),
+                Addressed::Domain => Target::Placed(Placement::Named(named("domain"))),
                 Addressed::Host => {
                     let label = host::label_of(request, proxies);
-                    let named = |name| Placement::Topic(name, SpreadScope::Near);
-                    Target::Placed(label.map_or(Placement::Any, named))
+                    label.map_or(Target::Placed(Placement::Any), |label| near(&label))
                 }
-                Addressed::Namespace => Target::NamespaceOf(host::label_of(request, proxies)),
+                Addressed::InNamespace(scope) => match path.get("namespace") {
+                    Some(namespace) => {
+                        let topic = TopicName::new(Some(namespace), &named("topic"));
+                        Target::Placed(Placement::Topic(topic, scope))
+                    }
+                    None => {
+                        let (label, topic) = (host::label_of(request, proxies), named("topic"));
+                        Target::InNamespace { label, topic, scope }
+                    }
+                },
             };
         }
     }

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::SharedState;
 use crate::{
-    event::Event,
+    event::{Event, Timestamp},
     policy::{
         Input,
         record::lease::{Lease, LeaseAction, LeaseClaim, LeaseResult, ReceiveId},
@@ -137,6 +137,13 @@ impl SharedState {
         let mut inner = self.lock();
         inner.queue.inputs.push_back(taken_back(leases));
         self.wake(inner);
+    }
+
+    /// Whether a client may receive events at once, as far as the last write says: a part of the log is unread, or a pending
+    /// delivery is due.
+    pub fn may_have_events(&self, now: Timestamp) -> bool {
+        let end = self.lock().end;
+        self.read_state(|state| state.low < end || state.cursor.next_due.is_some_and(|due| due <= now))
     }
 
     /// How many clients wait.

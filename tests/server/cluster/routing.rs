@@ -242,8 +242,8 @@ fn tokens_and_sessions_hold_in_every_shard_and_end_there_when_they_are_revoked()
         let answer = nodes[0].client().ask("GET", &format!("{SCOPE}/{name}"), &headers, b"").expect("an answer");
         assert_eq!(answer.status, 401, "{}", answer.text());
     }
-    for path in ["/node/identity", "/node/namespaces", "/node/topics?topic=x"] {
-        for method in ["GET", "POST"] {
+    for path in ["/node/identity", "/node/namespaces", "/node/topics?topic=x", "/node/pull?id=1"] {
+        for method in ["GET", "POST", "PUT", "DELETE"] {
             assert_eq!(status(&nodes[0], TOKEN, method, path), 404, "{method} {path}");
         }
     }

@@ -31,7 +31,7 @@ use crate::{
     },
 };
 
-pub(super) const SHARDS: u16 = 6;
+pub(crate) const SHARDS: u16 = 6;
 
 /// The names of topics, one in each shard.
 pub(super) fn names() -> Vec<String> {

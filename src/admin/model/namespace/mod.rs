@@ -137,6 +137,7 @@ impl NamespaceSpec {
             ingress,
             location,
             tags,
+            is_follower: false,
             azure_properties,
             system_data: None,
         })

@@ -5,7 +5,9 @@ use serde_json::Value;
 use crate::{
     admin::model::{
         Editions, Enumeration, InvalidRequest, ValueRange, canonicalize, check_name, check_same_name, drop_read_only,
-        duration, merge, parse, read, topic::schema_name, value_of,
+        duration, merge, parse, read,
+        topic::{check_duplicate_window, check_partition_count, schema_name},
+        value_of,
     },
     api::{
         namespace::{
@@ -17,7 +19,7 @@ use crate::{
         ingress::{IngressSettings, SchemaValidation},
         namespace::NamespaceRecord,
         subscription::SubscriptionRecord,
-        topic::{AccessKeys, NamespaceMembership, StoredTopicProperties, TopicRecord},
+        topic::{AccessKeys, NamespaceMembership, StoredTopicProperties, TopicKind, TopicRecord},
     },
     event::{Name, Schema},
 };
@@ -42,6 +44,7 @@ pub struct NamespaceTopicSpec {
     retention_days: u32,
     duplicate_window_s: Option<u32>,
     schema_validation: SchemaValidation,
+    partition_count: Option<u32>,
     edition: Option<String>,
 }
 
@@ -77,7 +80,13 @@ impl NamespaceTopicSpec {
         let window = properties.duplicate_detection_history_time_window;
         let duplicate_window_s = window.map(|given| duration::duplicate_window(&given)).transpose()?;
         let schema_validation = properties.schema_validation.unwrap_or_default();
-        Ok(Self { retention_days, duplicate_window_s, schema_validation, edition: properties.edition })
+        let (partition_count, edition) = (properties.partition_count, properties.edition);
+        Ok(Self { retention_days, duplicate_window_s, schema_validation, partition_count, edition })
+    }
+
+    /// Checks the partition count on a server with this number of shards.
+    pub fn check_partition_count(&self, shards: u32, existing: Option<&TopicRecord>) -> Result<(), InvalidRequest> {
+        check_partition_count(TopicKind::NamespaceTopic, self.partition_count, shards, existing)
     }
 
     /// A new topic of `namespace`.
@@ -91,7 +100,7 @@ impl NamespaceTopicSpec {
         check_name("the topic's name", name, 50)?;
         let edition = self.edition.clone().unwrap_or_else(|| EDITION.to_owned());
         editions.ranges(&edition)?;
-        Ok(TopicRecord {
+        check_duplicate_window(TopicRecord {
             name: Name::new(name),
             scope: namespace.scope.clone(),
             partitions: Vec::new(),
@@ -103,7 +112,7 @@ impl NamespaceTopicSpec {
             tags: Default::default(),
             domain: None,
             namespace: Some(NamespaceMembership { name: namespace.name.clone(), retention_days: self.retention_days }),
-            partition_count: 1,
+            partition_count: self.partition_count.unwrap_or(1),
             is_follower: false,
             metric_resource_id: String::new(),
             azure_properties: StoredTopicProperties::default(),
@@ -123,7 +132,7 @@ impl NamespaceTopicSpec {
         let namespace = existing.namespace.clone();
         let namespace = namespace.map(|of| NamespaceMembership { retention_days: self.retention_days, ..of });
         let ingress = self.ingress(existing.ingress.clone());
-        Ok(TopicRecord { edition, namespace, ingress, ..existing.clone() })
+        check_duplicate_window(TopicRecord { edition, namespace, ingress, ..existing.clone() })
     }
 }
 
@@ -137,6 +146,7 @@ pub(in crate::admin) fn set(record: &TopicRecord) -> Value {
             event_retention_in_days: Some(retention_days(record).into()),
             duplicate_detection_history_time_window: record.ingress.duplicate_window_s.map(duration::iso),
             schema_validation: record.ingress.declared_schema_validation(),
+            partition_count: record.declared_partition_count(),
             edition: Some(record.edition.clone()),
         }),
     })
@@ -180,6 +190,7 @@ impl NamespaceTopicView {
                 event_retention_in_days: retention_days(record),
                 duplicate_detection_history_time_window: record.ingress.duplicate_window_s.map(duration::iso),
                 schema_validation: record.ingress.declared_schema_validation(),
+                partition_count: record.declared_partition_count(),
                 edition: record.edition.clone(),
             },
         }

@@ -1,0 +1,372 @@
+//! Pull delivery from a spread topic.
+//!
+//! - A receive request first looks at one part after the other, and takes what is at hand. Without any, it waits at all parts at once;
+//!   the first with events answers it, and the others are called off.
+//! - What was locked for a client that does not get it is given back, and does not count as a delivery. So no answer of a part is
+//!   dropped unread.
+//! - A lock token goes to the shard that it says.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    pin::{Pin, pin},
+    rc::Rc,
+    time::Duration,
+};
+
+use actix_web::{HttpRequest, HttpResponse, http::StatusCode, web::Bytes};
+use futures_util::future::join_all;
+use hyper::header::HeaderValue;
+use serde_json::{json, to_string};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep, sleep_until, timeout},
+};
+
+use super::{CONTROL, Routed, ThreadRouter, not_forwarded, owner, parts, target_at, target_of};
+use crate::{
+    pull::{
+        NodeReceive, Peer,
+        body::{LockTokensBody, ReceiveQuery, SettleResponse},
+        http::answer,
+        parts::{PartEvent, PartEvents, in_turn, settled, tokens_by_part},
+    },
+    server::{
+        forward::{self, unavailable},
+        front::hop::{self, ListenerSide},
+    },
+};
+
+/// The longest time for a look at a part. One whose owner does not answer is left out.
+const LOOK_MAX: Duration = Duration::from_secs(1);
+
+/// The pause before a part is asked again that has no owner.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// The pause before a request is called off again that its owner may not have received yet.
+const CALL_OFF_AGAIN: Duration = Duration::from_millis(50);
+
+/// The reason where a request cannot be made.
+const NOT_FORWARDED: &str = "the request cannot be forwarded";
+
+/// A receive request.
+struct Receive {
+    request: HttpRequest,
+    side: ListenerSide,
+    leader: usize,
+    events_max: usize,
+    until: Instant,
+    /// The bearer token, if only the control shard knows it.
+    bearer: RefCell<Option<String>>,
+}
+
+/// What a part answers.
+enum PartAnswer {
+    Events(Vec<PartEvent>),
+    Refused(HttpResponse),
+}
+
+/// Events that are locked, each with the shard of its part. They are given back when this is dropped.
+struct Received {
+    router: Rc<ThreadRouter>,
+    events: Vec<(usize, PartEvent)>,
+}
+
+impl Received {
+    fn add(&mut self, shard: usize, events: Vec<PartEvent>) {
+        self.events.extend(events.into_iter().map(|event| (shard, event)));
+    }
+
+    /// The first `most` events, and how they are given back.
+    fn take(&mut self, most: usize) -> (PartEvents, impl FnOnce() + use<>) {
+        let rest = self.events.split_off(most.min(self.events.len()));
+        let taken = std::mem::replace(&mut self.events, rest);
+        let (router, tokens) = (Rc::clone(&self.router), tokens_of(&taken));
+        let value = taken.into_iter().map(|(_, event)| event).collect();
+        (PartEvents { value }, move || router.give_back(tokens))
+    }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        self.router.give_back(tokens_of(&self.events));
+    }
+}
+
+fn tokens_of(events: &[(usize, PartEvent)]) -> BTreeMap<usize, Vec<String>> {
+    let mut tokens: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+    for (shard, event) in events {
+        tokens.entry(*shard).or_default().push(event.broker_properties.lock_token.clone());
+    }
+    tokens
+}
+
+impl ThreadRouter {
+    /// Receives events from the parts of a topic.
+    pub(super) async fn receive(
+        self: &Rc<Self>,
+        leader: usize,
+        request: &HttpRequest,
+        side: ListenerSide,
+    ) -> Routed<HttpResponse> {
+        let query = ReceiveQuery::new(request.query_string());
+        let (Ok(events_max), Ok(wait)) = (query.max_events(), query.max_wait()) else {
+            // The leader says what is wrong.
+            let outgoing = forward::outgoing_whole(request, target_of(request), Bytes::new());
+            return self.forward(leader, request, outgoing.ok_or_else(not_forwarded)?, side).await;
+        };
+        let (events_max, until) = (events_max as usize, Instant::now() + wait);
+        let bearer = RefCell::default();
+        let receive = Rc::new(Receive { request: request.clone(), side, leader, events_max, until, bearer });
+        let peer = request.conn_data::<Peer>().cloned().unwrap_or_default();
+        let mut received = Received { router: Rc::clone(self), events: Vec::new() };
+        self.look(&receive, &mut received).await?;
+        if received.events.is_empty() {
+            self.wait_for_events(&receive, &mut received, &peer).await?;
+        }
+        if peer.is_gone() {
+            return Err(unavailable("the client has gone"));
+        }
+        let (events, give_back) = received.take(events_max);
+        if !events.value.is_empty() {
+            peer.unless_written(give_back);
+        }
+        Ok(answer(to_string(&events).expect("strings are always written")))
+    }
+
+    /// Takes what the parts have at hand. Once there are events, other nodes are not asked for more.
+    async fn look(&self, receive: &Receive, received: &mut Received) -> Routed<()> {
+        let near: Vec<bool> = self.shards.iter().map(|hops| hops.forwarder().is_owner()).collect();
+        let turn = self.turn.get();
+        self.turn.set(turn.wrapping_add(1));
+        for shard in in_turn(turn, &near) {
+            let count = received.events.len();
+            if count >= receive.events_max || (count > 0 && !near[shard]) {
+                break;
+            }
+            if !self.shards[shard].forwarder().has_owner() {
+                continue;
+            }
+            let left = receive.events_max - count;
+            match timeout(LOOK_MAX, self.ask_for_events(shard, receive, NodeReceive::Look, left)).await {
+                Ok(Ok(PartAnswer::Events(events))) => received.add(shard, events),
+                Ok(Ok(PartAnswer::Refused(response))) if count == 0 => return Err(response),
+                Ok(Ok(PartAnswer::Refused(_)) | Err(_)) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits at all parts until one has events, or answers for another reason.
+    async fn wait_for_events(
+        self: &Rc<Self>,
+        receive: &Rc<Receive>,
+        received: &mut Received,
+        peer: &Peer,
+    ) -> Routed<()> {
+        let (sender, mut answers) = mpsc::unbounded_channel();
+        // Its end calls the requests off.
+        let (open, called_off) = watch::channel(());
+        for shard in 0..self.shards.len() {
+            let polled = Rc::clone(self).poll(shard, Rc::clone(receive), called_off.clone(), sender.clone());
+            actix_rt::spawn(polled);
+        }
+        drop(sender);
+        let bearer = receive.bearer.borrow().clone();
+        let ended = async {
+            match bearer {
+                Some(bearer) => Rc::clone(&self.identities).ended(bearer).await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut next = tokio::select! {
+            answer = answers.recv() => answer,
+            () = peer.gone() => None,
+            () = sleep_until(receive.until) => None,
+            why = ended => return Err(unavailable(why)),
+        };
+        drop(open);
+        let mut refused = None;
+        while let Some((shard, answer)) = next {
+            match answer {
+                PartAnswer::Events(events) => received.add(shard, events),
+                PartAnswer::Refused(response) => refused = Some(response),
+            }
+            next = answers.try_recv().ok();
+        }
+        match refused {
+            Some(response) if received.events.is_empty() => Err(response),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Waits at a part, whichever node owns it, until it answers or is called off.
+    async fn poll(
+        self: Rc<Self>,
+        shard: usize,
+        receive: Rc<Receive>,
+        mut called_off: watch::Receiver<()>,
+        to: mpsc::UnboundedSender<(usize, PartAnswer)>,
+    ) {
+        loop {
+            let longest = receive.until.saturating_duration_since(Instant::now());
+            if longest.is_zero() {
+                return;
+            }
+            let id = fastrand::u64(..);
+            let asked = self.ask_for_events(shard, &receive, NodeReceive::Wait { id, longest }, receive.events_max);
+            let mut asked = pin!(asked);
+            let (answer, is_over) = tokio::select! {
+                answer = &mut asked => (answer, false),
+                _ = called_off.changed() => (self.call_off(shard, id, asked).await, true),
+            };
+            match answer {
+                Ok(answer) => {
+                    if let Err(mpsc::error::SendError((shard, PartAnswer::Events(events)))) = to.send((shard, answer)) {
+                        // The client has its answer.
+                        let mut late = Received { router: Rc::clone(&self), events: Vec::new() };
+                        late.add(shard, events);
+                    }
+                    return;
+                }
+                Err(_) if is_over => return,
+                Err(_) => tokio::select! {
+                    () = sleep(AGAIN) => {}
+                    _ = called_off.changed() => return,
+                },
+            }
+        }
+    }
+
+    /// Calls a request off, and returns its answer.
+    async fn call_off(
+        &self,
+        shard: usize,
+        id: u64,
+        mut asked: Pin<&mut impl Future<Output = Result<PartAnswer, &'static str>>>,
+    ) -> Result<PartAnswer, &'static str> {
+        let until = Instant::now() + owner::ANSWER_MAX;
+        while self.shards[shard].forwarder().has_owner() && Instant::now() < until {
+            // Without an answer it is repeated.
+            timeout(CALL_OFF_AGAIN, owner::call_off(&self.shards[shard], id)).await.ok();
+            if let Ok(answer) = timeout(CALL_OFF_AGAIN, asked.as_mut()).await {
+                return answer;
+            }
+        }
+        Err("the owner does not answer in time")
+    }
+
+    async fn ask_for_events(
+        &self,
+        shard: usize,
+        receive: &Receive,
+        how: NodeReceive,
+        most: usize,
+    ) -> Result<PartAnswer, &'static str> {
+        let request = &receive.request;
+        let target = target_at(request.path(), &with_max_events(request.query_string(), most));
+        let mut outgoing = forward::outgoing_whole(request, &target, Bytes::new()).ok_or(NOT_FORWARDED)?;
+        let headers = outgoing.headers_mut();
+        headers.insert(hop::RECEIVE_NAME, HeaderValue::from_str(&how.header()).map_err(|_| NOT_FORWARDED)?);
+        // The body is read here.
+        headers.remove(hyper::header::ACCEPT_ENCODING);
+        if shard != CONTROL {
+            *receive.bearer.borrow_mut() = self.identities.identify(headers).await?;
+        }
+        let longest = match how {
+            NodeReceive::Look => LOOK_MAX,
+            NodeReceive::Wait { longest, .. } => longest,
+        };
+        let answered = self.shards[shard].send(outgoing, receive.side, longest).await?;
+        match StatusCode::from_u16(answered.response.status().as_u16()) {
+            Ok(StatusCode::OK) => {
+                let (_, body) = parts::collect(&self.shards[shard], answered).await?;
+                let events: PartEvents = serde_json::from_slice(&body).map_err(|_| owner::UNREADABLE)?;
+                Ok(PartAnswer::Events(events.value))
+            }
+            Ok(StatusCode::NOT_FOUND) if shard != receive.leader => Err("the shard does not have the topic yet"),
+            Ok(StatusCode::SERVICE_UNAVAILABLE) => Err("the owner cannot answer now"),
+            _ => Ok(PartAnswer::Refused(self.shards[shard].relayed(answered, None))),
+        }
+    }
+
+    /// Gives events back to their parts.
+    fn give_back(self: &Rc<Self>, tokens: BTreeMap<usize, Vec<String>>) {
+        for (shard, tokens) in tokens {
+            let router = Rc::clone(self);
+            // If it fails, the events come again when their locks expire.
+            actix_rt::spawn(async move { owner::take_back(&router.shards[shard], &tokens).await.ok() });
+        }
+    }
+
+    /// Settles the lock tokens of a request in the shards that they say.
+    pub(super) async fn settle(
+        &self,
+        leader: usize,
+        request: &HttpRequest,
+        body: Bytes,
+        side: ListenerSide,
+    ) -> Routed<HttpResponse> {
+        let given = LockTokensBody::read(&body);
+        let by_part = given.as_ref().map(|given| tokens_by_part(given, leader, self.shards.len())).unwrap_or_default();
+        let Some(given) = given.ok().filter(|_| by_part.len() > 1) else {
+            // The leader says what is wrong with a body.
+            let shard = by_part.into_keys().next().unwrap_or(leader);
+            let outgoing = forward::outgoing_whole(request, target_of(request), body).ok_or_else(not_forwarded)?;
+            return self.forward(shard, request, outgoing, side).await;
+        };
+        let asks = by_part.iter().map(|(shard, tokens)| async {
+            let asked = self.settle_at(*shard, request, tokens, side);
+            timeout(parts::ANSWER_MAX, asked).await.unwrap_or(Err("the owner does not answer in time"))
+        });
+        let (mut results, mut unknown, mut refused) = (Vec::new(), SettleResponse::default(), None);
+        for ((shard, tokens), answered) in by_part.iter().zip(join_all(asks).await) {
+            match answered {
+                Ok(Ok(result)) => {
+                    results.push(result);
+                    continue;
+                }
+                Ok(Err(response)) => refused = refused.or(Some(response)),
+                Err(why) => refused = refused.or_else(|| Some(parts::no_answer(*shard, why))),
+            }
+            tokens.iter().for_each(|token| unknown.add(token.clone(), None));
+        }
+        if let Some(refused) = refused.filter(|_| results.is_empty()) {
+            return Err(refused);
+        }
+        let is_of_2023 = ReceiveQuery::new(request.query_string()).is_of_2023();
+        results.push(if is_of_2023 { unknown.as_in_2023() } else { unknown });
+        Ok(answer(to_string(&settled(&given, results)).expect("strings are always written")))
+    }
+
+    async fn settle_at(
+        &self,
+        shard: usize,
+        request: &HttpRequest,
+        tokens: &[String],
+        side: ListenerSide,
+    ) -> Result<Result<SettleResponse, HttpResponse>, &'static str> {
+        let body = json!({"lockTokens": tokens}).to_string().into();
+        let mut outgoing = forward::outgoing_whole(request, target_of(request), body).ok_or(NOT_FORWARDED)?;
+        // The bodies are made and read here.
+        outgoing.headers_mut().remove(hyper::header::ACCEPT_ENCODING);
+        if shard != CONTROL {
+            self.identities.identify(outgoing.headers_mut()).await?;
+        }
+        let answered = self.shards[shard].send(outgoing, side, parts::ANSWER_MAX).await?;
+        if answered.response.status().as_u16() != StatusCode::OK.as_u16() {
+            return Ok(Err(self.shards[shard].relayed(answered, None)));
+        }
+        let (_, body) = parts::collect(&self.shards[shard], answered).await?;
+        serde_json::from_slice(&body).map(Ok).map_err(|_| owner::UNREADABLE)
+    }
+}
+
+/// The query with another `maxEvents`.
+fn with_max_events(query: &str, most: usize) -> String {
+    let mut changed = url::form_urlencoded::Serializer::new(String::new());
+    let others =
+        url::form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| !key.eq_ignore_ascii_case("maxEvents"));
+    changed.extend_pairs(others).append_pair("maxEvents", &most.to_string());
+    changed.finish()
+}

@@ -1,0 +1,315 @@
+//! Pull delivery from a namespace topic that is spread over all shards of a cluster.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    thread,
+    time::{Duration, Instant},
+};
+
+use gridhook::pull::LockTokenSealer;
+use serde_json::{Value, json};
+
+use super::{
+    LONG,
+    shards::{SHARDS, Sharded},
+};
+use crate::{
+    server::{many, pull::RG},
+    support::{
+        nats::has_nats,
+        server::{Server, operator, wait_for},
+        sink::Sink,
+    },
+};
+
+/// The shortest lock.
+const LOCK: Duration = Duration::from_secs(60);
+
+const HEAT: &str = "/namespaces/plant/topics/heat";
+
+/// An event that a client has received: its id, its lock token, and how often it was received.
+type Received = (String, String, u64);
+
+/// A namespace topic that is spread, and a queue of it.
+struct Plant {
+    sharded: Sharded,
+    key: String,
+}
+
+impl Plant {
+    fn start(settings: &[(&str, &str)]) -> Self {
+        let sharded = Sharded::start(settings);
+        let nodes = &sharded.cluster.nodes;
+        nodes[0].command("PUT", &format!("{RG}/plant"), &json!({"location": "local"}));
+        let heat = format!("{RG}/plant/topics/heat");
+        let made = operator(&nodes[1], &["topics", "create", &heat, "--partitions", "6"]).expect("it is created");
+        assert!(made.contains("partitions           6"), "{made}");
+        let queue = json!({"deliveryMode": "Queue", "queue": {"receiveLockDurationInSeconds": LOCK.as_secs()}});
+        let queue = json!({"properties": {"deliveryConfiguration": queue}});
+        nodes[2].command("PUT", &format!("{heat}/eventSubscriptions/work"), &queue);
+        for node in nodes {
+            wait_for("the node to see the parts", LONG, || {
+                node.admin("GET", &format!("{heat}/events?shard=0"), &Value::Null).status == 200
+            });
+        }
+        let keys = nodes[0].command("POST", &format!("{RG}/plant/listKeys"), &Value::Null).json();
+        let key = keys["key1"].as_str().expect("a key").to_owned();
+        Self { sharded, key }
+    }
+
+    fn nodes(&self) -> &[Server] {
+        &self.sharded.cluster.nodes
+    }
+
+    fn ask(&self, node: usize, path: &str, kind: &str, body: &str) -> (u16, Value) {
+        ask(&self.nodes()[node], &self.key, path, kind, body)
+    }
+
+    /// Publishes events one by one, at these nodes in turn.
+    fn publish(&self, nodes: &[usize], of: &str, count: usize) -> BTreeSet<String> {
+        let ids: Vec<String> = (0..count).map(|number| format!("{of}-{number}")).collect();
+        for (number, id) in ids.iter().enumerate() {
+            let event = json!({"specversion": "1.0", "id": id, "source": "/oven", "type": "hot", "data": 1});
+            let kind = "application/cloudevents+json; charset=utf-8";
+            let (status, answer) = self.ask(nodes[number % nodes.len()], ":publish", kind, &event.to_string());
+            assert_eq!(status, 200, "{answer}");
+        }
+        ids.into_iter().collect()
+    }
+
+    fn receive(&self, node: usize, most: usize) -> Vec<Received> {
+        receive(&self.nodes()[node], &self.key, most)
+    }
+
+    /// Receives this number of events, through these nodes in turn.
+    fn receive_all(&self, nodes: &[usize], count: usize) -> Vec<Received> {
+        let (mut all, mut turn) = (Vec::new(), 0);
+        while all.len() < count {
+            let received = self.receive(nodes[turn % nodes.len()], 10);
+            assert!(!received.is_empty(), "{} of {count} after a wait", all.len());
+            all.extend(received);
+            turn += 1;
+        }
+        all
+    }
+
+    fn settle(&self, node: usize, verb: &str, tokens: &[&str]) -> Value {
+        let (path, body) = (of_queue(verb), json!({"lockTokens": tokens}).to_string());
+        let (status, answer) = self.ask(node, &path, "application/json", &body);
+        assert_eq!(status, 200, "{answer}");
+        answer
+    }
+}
+
+fn of_queue(verb: &str) -> String {
+    format!("/eventsubscriptions/work:{verb}")
+}
+
+fn ask(node: &Server, key: &str, path: &str, kind: &str, body: &str) -> (u16, Value) {
+    let shown = format!("SharedAccessKey {key}");
+    let headers = [("authorization", shown.as_str()), ("content-type", kind)];
+    let answer = node.client().ask("POST", &format!("{HEAT}{path}"), &headers, body.as_bytes()).expect("an answer");
+    (answer.status, answer.json())
+}
+
+fn receive(node: &Server, key: &str, most: usize) -> Vec<Received> {
+    let path = of_queue(&format!("receive?maxEvents={most}&maxWaitTime=20"));
+    let (status, answer) = ask(node, key, &path, "application/json", "");
+    assert_eq!(status, 200, "{answer}");
+    let text = |value: &Value| value.as_str().expect("text").to_owned();
+    let of = |one: &Value| {
+        let lock = &one["brokerProperties"];
+        let count = lock["deliveryCount"].as_u64().expect("a number");
+        (text(&one["event"]["id"]), text(&lock["lockToken"]), count)
+    };
+    answer["value"].as_array().expect("a list").iter().map(of).collect()
+}
+
+fn ids(received: &[Received]) -> BTreeSet<String> {
+    received.iter().map(|(id, ..)| id.clone()).collect()
+}
+
+fn tokens(received: &[Received]) -> Vec<&str> {
+    received.iter().map(|(_, token, _)| token.as_str()).collect()
+}
+
+#[test]
+fn any_node_receives_from_every_shard_and_settles_every_lock() {
+    if !has_nats() {
+        return;
+    }
+    let (plant, sink) = (Plant::start(&[("JOURNAL__RETENTION", "7d")]), Sink::start());
+    let nodes = plant.nodes();
+    let heat = format!("{RG}/plant/topics/heat");
+    let refused =
+        nodes[1].admin("PUT", &format!("{RG}/plant/topics/cold"), &json!({"properties": {"partitionCount": 4}}));
+    assert!(refused.text().contains("is 4; allowed are 1 and 6, the number of shards"), "{}", refused.text());
+    // Pushed as well.
+    let push = json!({"deliveryMode": "Push", "push": {"destination": {
+        "endpointType": "WebHook", "properties": {"endpointUrl": sink.url("/pushed")}}}});
+    let push = json!({"properties": {"deliveryConfiguration": push}});
+    nodes[0].command("PUT", &format!("{heat}/eventSubscriptions/pushed"), &push);
+    let published = plant.publish(&[0, 1, 2], "one", 60);
+    let received = plant.receive_all(&[0], published.len());
+    assert_eq!((received.len(), ids(&received)), (published.len(), published.clone()));
+    assert!(received.iter().all(|(.., count)| *count == 1), "{received:?}");
+    let mut by_shard = BTreeMap::new();
+    for (_, token, _) in &received {
+        *by_shard.entry(LockTokenSealer::part_of(token).expect("the shard")).or_insert(0) += 1;
+    }
+    println!("by shard: {by_shard:?}");
+    assert!(by_shard.len() > 3, "{by_shard:?}");
+    wait_for("the pushed events", LONG, || sink.taken("/pushed") == published.len());
+
+    // Any node settles them all, in one request, and says which it cannot.
+    let of_other = {
+        let mut bytes = data_encoding::BASE64URL_NOPAD.decode(received[0].1.as_bytes()).expect("a token");
+        bytes[2] = (bytes[2] + 1) % u8::try_from(SHARDS).expect("few");
+        data_encoding::BASE64URL_NOPAD.encode(&bytes)
+    };
+    let mut given = tokens(&received);
+    given.insert(7, "x");
+    given.push(&of_other);
+    let settled = plant.settle(1, "renewLock", &given);
+    assert_eq!(settled["succeededLockTokens"], json!(tokens(&received)), "{settled}");
+    let failed: Vec<(&Value, &Value)> = settled["failedLockTokens"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|failed| (&failed["lockToken"], &failed["error"]["code"]))
+        .collect();
+    assert_eq!(failed, [(&json!("x"), &json!("BadToken")), (&json!(of_other), &json!("BadToken"))]);
+    let (released, rest) = received.split_at(20);
+    assert_eq!(plant.settle(2, "release", &tokens(released))["succeededLockTokens"], json!(tokens(released)));
+    assert_eq!(plant.settle(1, "acknowledge", &tokens(rest))["succeededLockTokens"], json!(tokens(rest)));
+    let again = plant.receive_all(&[1, 2], released.len());
+    assert_eq!(ids(&again), ids(released));
+    assert!(again.iter().all(|(.., count)| *count == 2), "{again:?}");
+    assert_eq!(plant.settle(0, "acknowledge", &tokens(&again))["failedLockTokens"], json!([]));
+    let lost = plant.settle(0, "acknowledge", &tokens(&again));
+    assert_eq!(lost["failedLockTokens"].as_array().map(Vec::len), Some(again.len()), "{lost}");
+
+    // Operators see one queue.
+    let status = nodes[2].command("GET", &format!("{heat}/eventSubscriptions/work/status"), &Value::Null).json();
+    assert_eq!(
+        (&status["counters"]["delivered"], &status["backlog"]),
+        (&json!(published.len()), &json!(0)),
+        "{status}"
+    );
+    let listed = nodes[1].command("GET", RG, &Value::Null).json();
+    assert_eq!(listed["value"].as_array().map(Vec::len), Some(1), "{listed}");
+    for id in published.iter().take(6) {
+        let trace = nodes[0].command("GET", &format!("{heat}/trace?id={id}"), &Value::Null).json();
+        assert_eq!(trace["events"].as_array().map(Vec::len), Some(1), "{trace}");
+    }
+
+    // A key of the namespace holds in every shard once it is answered.
+    let keys = nodes[2].command("POST", &format!("{RG}/plant/regenerateKey"), &json!({"keyName": "key1"})).json();
+    let fresh = keys["key1"].as_str().expect("a key").to_owned();
+    let event = json!({"specversion": "1.0", "id": "keyed", "source": "/oven", "type": "hot", "data": 1}).to_string();
+    let kind = "application/cloudevents+json; charset=utf-8";
+    for node in nodes {
+        for _ in 0..8 {
+            assert_eq!(ask(node, &plant.key, ":publish", kind, &event).0, 401);
+            assert_eq!(ask(node, &fresh, ":publish", kind, &event).0, 200);
+        }
+        assert_eq!(ask(node, &plant.key, &of_queue("receive"), "application/json", "").0, 401);
+    }
+    // With the namespace, its topics end in every shard.
+    nodes[1].command("DELETE", &format!("{RG}/plant"), &Value::Null);
+    for node in nodes {
+        for _ in 0..8 {
+            let (status, answer) = ask(node, &fresh, ":publish", kind, &event);
+            assert!([404, 503].contains(&status), "{answer}");
+        }
+        let listed = node.command("GET", RG, &Value::Null).json();
+        assert_eq!(listed["value"], json!([]));
+    }
+}
+
+#[test]
+fn a_client_that_waits_at_one_node_is_woken_by_an_event_in_any_shard() {
+    if !has_nats() {
+        return;
+    }
+    let plant = Plant::start(&[]);
+    let mut seen = BTreeSet::new();
+    for round in 0..9 {
+        let (waiting, publishing) = (round % 3, (round / 3 + 1) % 3);
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| (plant.receive(waiting, 5), Instant::now()));
+            // Most of the time it waits in all shards by then.
+            thread::sleep(Duration::from_millis(50));
+            let began = Instant::now();
+            plant.publish(&[publishing], &format!("round-{round}"), 1);
+            let (received, at) = waits.join().expect("a client");
+            println!("node {waiting} had the event of node {publishing} after {:?}", at.duration_since(began));
+            assert!(at.duration_since(began) < Duration::from_secs(5));
+            assert_eq!(received.len(), 1, "{received:?}");
+            seen.extend(received.iter().filter_map(|(_, token, _)| LockTokenSealer::part_of(token)));
+            assert_eq!(plant.settle(publishing, "acknowledge", &tokens(&received))["failedLockTokens"], json!([]));
+        });
+    }
+    assert!(seen.len() > 2, "{seen:?}");
+    // Events of several shards at once, for clients that each take one: whatever no client takes is at hand for the next.
+    let count = 60;
+    let all = thread::scope(|scope| {
+        let clients: Vec<_> = (0..3)
+            .map(|node| {
+                let plant = &plant;
+                scope.spawn(move || {
+                    let mut own = Vec::new();
+                    while own.len() < count / 3 {
+                        own.extend(plant.receive(node, 1));
+                    }
+                    own
+                })
+            })
+            .collect();
+        let published: Vec<_> = (0..3)
+            .map(|node| {
+                let plant = &plant;
+                scope.spawn(move || plant.publish(&[node], &format!("at-{node}"), count / 3))
+            })
+            .collect();
+        let published: BTreeSet<String> = published.into_iter().flat_map(|ids| ids.join().expect("ids")).collect();
+        let all: Vec<Received> = clients.into_iter().flat_map(|client| client.join().expect("events")).collect();
+        assert_eq!(ids(&all), published);
+        all
+    });
+    assert_eq!(all.len(), count);
+    assert!(all.iter().all(|(.., deliveries)| *deliveries == 1), "{all:?}");
+}
+
+#[test]
+fn what_was_not_acknowledged_comes_again_after_an_owner_was_killed() {
+    if !has_nats() {
+        return;
+    }
+    let mut plant = Plant::start(&[]);
+    plant.publish(&[0, 1, 2], "one", 40);
+    let received = plant.receive_all(&[0, 1, 2], 40);
+    let (acknowledged, held) = received.split_at(15);
+    assert_eq!(plant.settle(1, "acknowledge", &tokens(acknowledged))["failedLockTokens"], json!([]));
+    plant.sharded.cluster.nodes[0].kill_9();
+    plant.sharded.wait_for_shares(1, &[3, 3]);
+    // Locks are those of the next owner, too.
+    let (kept, left) = held.split_at(5);
+    assert_eq!(plant.settle(2, "acknowledge", &tokens(kept))["succeededLockTokens"], json!(tokens(kept)));
+    // No lock is shorter than a minute, which only the long form waits for.
+    if many(0, 1) == 0 {
+        assert_eq!(plant.settle(1, "release", &tokens(left))["succeededLockTokens"], json!(tokens(left)));
+    }
+    let mut again = Vec::new();
+    wait_for("the events to come again", 2 * LOCK, || {
+        again.extend(plant.receive(1 + again.len() % 2, 10));
+        again.len() >= left.len()
+    });
+    assert_eq!((again.len(), ids(&again)), (left.len(), ids(left)));
+    assert!(again.iter().all(|(.., count)| *count == 2), "{again:?}");
+    assert_eq!(plant.settle(1, "acknowledge", &tokens(&again))["failedLockTokens"], json!([]));
+    plant.sharded.cluster.join(0);
+    plant.sharded.wait_for_shares(1, &[2, 2, 2]);
+    let last = plant.publish(&[0], "last", 6);
+    assert_eq!(ids(&plant.receive_all(&[2], 6)), last);
+}
