@@ -158,7 +158,8 @@ impl ThreadRouter {
             }
         };
         let placement = match placement {
-            Placement::Topic(topic, scope) if self.is_spread(&topic).await => {
+            // A lock token says whether its topic is spread, also to a node that does not know it yet.
+            Placement::Topic(topic, scope) if scope == SpreadScope::Settle || self.is_spread(&topic).await => {
                 let leader = shard_of(topic.leading(), self.shards.len());
                 return self.spread(leader, scope, request, body, side).await;
             }

@@ -149,12 +149,12 @@ pub(super) fn publishes(
 
 /// What clients that pull were promised, and have seen.
 #[derive(Default)]
-struct Pulled {
-    published: BTreeSet<String>,
+pub(super) struct Pulled {
+    pub(super) published: BTreeSet<String>,
     /// Those with a client, and since when.
     held: BTreeMap<String, Instant>,
-    acknowledged: BTreeSet<String>,
-    wrong: Vec<String>,
+    pub(super) acknowledged: BTreeSet<String>,
+    pub(super) wrong: Vec<String>,
 }
 
 impl Pulled {
@@ -170,7 +170,7 @@ impl Pulled {
 }
 
 /// Clients that publish to a topic of a namespace and others that receive from it and acknowledge.
-fn pulls(clients: &mut Clients, at: SocketAddr, key: &str) -> Arc<Mutex<Pulled>> {
+pub(super) fn pulls(clients: &mut Clients, at: SocketAddr, key: &str) -> Arc<Mutex<Pulled>> {
     let pulled = Arc::<Mutex<Pulled>>::default();
     let authorization = format!("SharedAccessKey {key}");
     let (shared, shown, mut request) = (Arc::clone(&pulled), authorization.clone(), 0);
@@ -202,20 +202,25 @@ fn pulls(clients: &mut Clients, at: SocketAddr, key: &str) -> Arc<Mutex<Pulled>>
             let ids = received.iter().map(|one| one["event"]["id"].as_str().expect("an id").to_owned());
             let ids: Vec<String> = ids.collect();
             ids.iter().for_each(|id| lock(&shared).receive(id));
-            let tokens: Vec<&Value> = received.iter().map(|one| &one["brokerProperties"]["lockToken"]).collect();
-            if tokens.is_empty() {
-                return;
+            let mut tokens: Vec<Value> =
+                received.iter().map(|one| one["brokerProperties"]["lockToken"].clone()).collect();
+            let mut is_first = true;
+            while !tokens.is_empty() {
+                let body = json!({ "lockTokens": tokens }).to_string();
+                let Some((answer, attempts)) = caller.post(&of_queue("acknowledge"), &headers, body.as_bytes()) else {
+                    return;
+                };
+                let failed = answer.json()["failedLockTokens"].as_array().cloned().unwrap_or_default();
+                let (unknown, lost): (Vec<Value>, Vec<Value>) =
+                    failed.into_iter().partition(|failed| failed["error"]["code"] == "InternalServerError");
+                // An attempt without an answer may have been the one that counts.
+                if is_first && attempts == 1 && !lost.is_empty() {
+                    lock(&shared).wrong.push(format!("locks were lost: {lost:?}"));
+                }
+                tokens = unknown.into_iter().map(|failed| failed["lockToken"].clone()).collect();
+                is_first = false;
             }
-            let body = json!({ "lockTokens": tokens }).to_string();
-            let Some((answer, attempts)) = caller.post(&of_queue("acknowledge"), &headers, body.as_bytes()) else {
-                return;
-            };
             let mut pulled = lock(&shared);
-            let failed = answer.json()["failedLockTokens"].as_array().cloned().unwrap_or_default();
-            // An attempt without an answer may have been the one that counts.
-            if attempts == 1 && !failed.is_empty() {
-                pulled.wrong.push(format!("locks were lost: {failed:?}"));
-            }
             for id in ids {
                 pulled.held.remove(&id);
                 pulled.acknowledged.insert(id);

@@ -10,7 +10,8 @@ use gridhook::pull::LockTokenSealer;
 use serde_json::{Value, json};
 
 use super::{
-    LONG,
+    Cluster, LONG,
+    chaos::{Clients, lock, pulls},
     shards::{SHARDS, Sharded},
 };
 use crate::{
@@ -19,6 +20,7 @@ use crate::{
         nats::has_nats,
         server::{Server, operator, wait_for},
         sink::Sink,
+        tcp_proxy::TcpProxy,
     },
 };
 
@@ -279,6 +281,46 @@ fn a_client_that_waits_at_one_node_is_woken_by_an_event_in_any_shard() {
     });
     assert_eq!(all.len(), count);
     assert!(all.iter().all(|(.., deliveries)| *deliveries == 1), "{all:?}");
+}
+
+#[test]
+fn clients_that_pull_lose_nothing_while_owners_are_killed_and_paused() {
+    if !has_nats() {
+        return;
+    }
+    let mut plant = Plant::start(&[]);
+    let balancer = TcpProxy::start(&plant.sharded.cluster.addresses());
+    let mut clients = Clients::new();
+    let pulled = pulls(&mut clients, balancer.at(), &plant.key);
+    let acknowledged = || lock(&pulled).acknowledged.len();
+    wait_for("events", LONG, || acknowledged() > 30);
+    for round in 0..many(1, 10) {
+        let [killed, paused, other] = [round % 3, (round + 1) % 3, (round + 2) % 3];
+        let but = |cluster: &Cluster, away: usize| {
+            let rest = cluster.addresses().into_iter().enumerate().filter(|(node, _)| *node != away);
+            rest.map(|(_, address)| address).collect::<Vec<_>>()
+        };
+        plant.sharded.cluster.nodes[killed].kill_9();
+        balancer.turn_to(&but(&plant.sharded.cluster, killed));
+        let (before, began) = (acknowledged(), Instant::now());
+        wait_for("events without the killed node", LONG, || acknowledged() >= before + 10);
+        println!("round {round}: 10 events {:?} after the kill", began.elapsed());
+        plant.sharded.wait_for_shares(other, &[3, 3]);
+        plant.sharded.cluster.join(killed);
+        plant.sharded.wait_for_shares(other, &[2, 2, 2]);
+        plant.nodes()[paused].signal("STOP");
+        balancer.turn_to(&but(&plant.sharded.cluster, paused));
+        plant.sharded.wait_for_shares(other, &[3, 3]);
+        plant.nodes()[paused].signal("CONT");
+        plant.sharded.wait_for_shares(other, &[2, 2, 2]);
+        balancer.turn_to(&plant.sharded.cluster.addresses());
+    }
+    // What was received by a client of the killed node, or on its way to one, comes again when its lock ends.
+    let published = lock(&pulled).published.clone();
+    wait_for("all events to be acknowledged", 3 * LOCK, || published.is_subset(&lock(&pulled).acknowledged));
+    clients.stop();
+    println!("{} acknowledged", acknowledged());
+    assert!(lock(&pulled).wrong.is_empty(), "{:?}", lock(&pulled).wrong);
 }
 
 #[test]
