@@ -519,6 +519,52 @@ fn pages_of_the_parts_of_a_spread_topic_have_each_line_once() {
 }
 
 #[test]
+fn pages_of_the_events_of_a_spread_topic_are_in_the_order_of_time() {
+    // The second at which each event was stored, by shard; that of the sequence 1 is first.
+    let logs: [&[u64]; 3] = [&[1, 2, 3, 40, 41, 42, 43, 44, 45], &[], &[4, 5, 6, 7, 50]];
+    let (mut seen, mut query) = (Vec::new(), "top=4".to_owned());
+    loop {
+        let page = in_parts(PartsMerge::Events, &asked("/events", &query, ""), |shard, part| {
+            let log = logs[shard];
+            let end = part.query.split('&').find_map(|pair| pair.strip_prefix("before=")?.parse().ok());
+            let end = end.unwrap_or(log.len() + 1) - 1;
+            let from = end.saturating_sub(4);
+            let line = |at: usize| {
+                let time = format!("2026-01-01T00:00:{:02}Z", log[at]);
+                json!({"sequence": at + 1, "at": time, "id": "", "eventType": "", "subject": "", "bytes": 1})
+            };
+            let events: Vec<Value> = (from..end).rev().map(line).collect();
+            let mut page = json!({"events": events, "logFromSequence": 1, "logBeforeSequence": log.len() + 1});
+            if from > 0 {
+                page["before"] = (from + 1).to_string().into();
+            }
+            page
+        });
+        let events = page["events"].as_array().expect("events");
+        assert!(events.len() <= 4, "{page}");
+        seen.extend(events.iter().map(|event| (event["at"].to_string(), event["shard"].clone())));
+        match page["before"].as_str() {
+            Some(next) => query = format!("top=4&before={next}"),
+            None => break,
+        }
+    }
+    assert!(seen.is_sorted_by(|(newer, _), (older, _)| newer > older), "{seen:?}");
+    assert_eq!(seen.len(), 14, "{seen:?}");
+}
+
+#[test]
+fn each_shard_of_a_spread_topic_tests_its_part_of_the_newest_events_and_one_tests_given_ones() {
+    let shards = SpreadShards { leader: 1, count: 3 };
+    let bodies = |body: &str| -> Vec<Option<Value>> {
+        let part = |shard| PartsMerge::Tests.request_of(shard, shards, &asked("/testFilter", "", body));
+        (0..3).map(|shard| part(shard).map(|part| serde_json::from_slice(&part.body).expect("JSON"))).collect()
+    };
+    let part = Some(json!({"filter": {}, "last": 4}));
+    assert_eq!(bodies(r#"{"filter": {}, "last": 10}"#), [part.clone(), part.clone(), part]);
+    assert_eq!(bodies(r#"[{"id": "1"}]"#), [None, Some(json!([{"id": "1"}])), None]);
+}
+
+#[test]
 fn only_the_leader_of_a_spread_topic_looks_at_files_of_dead_letters() {
     let shards = SpreadShards { leader: 1, count: 3 };
     let of = |merge: PartsMerge, asked: &PartRequest| {

@@ -18,8 +18,9 @@ fn sequences(page: &Value) -> Vec<u64> {
 
 #[test]
 fn an_operator_publishes_events_and_browses_them_from_the_newest_to_the_oldest() {
-    // The publishers' address does not serve the control plane; the page has no other address to publish to.
-    let server = Server::start(&[]);
+    // The publishers' address does not serve the control plane; the page has no other address to publish to. No event
+    // subscription keeps the log.
+    let server = Server::start(&[("JOURNAL__RETENTION", "1h")]);
     server.topic("orders", "EventGridSchema");
     for first in (0..1_000).step_by(100) {
         let kinds = ["Made", "Sent", "Lost", "Made"];

@@ -119,7 +119,8 @@ fn advice(error: &FollowError) -> &'static str {
             "; whether it is of this cluster is not known, so nothing was changed; start the node with an empty data folder"
         }
         FollowError::Missing { .. } | FollowError::Shorter { .. } | FollowError::Broken { .. } => {
-            "; nothing was changed, and the data folders of all nodes still have what was acknowledged"
+            "; nothing was changed, and the data folders of all nodes still have what was acknowledged; gridhook help cluster \
+             describes how a new cluster goes on with them"
         }
         FollowError::Log(_) | FollowError::Store(_) => "",
     }

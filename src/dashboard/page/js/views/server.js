@@ -41,6 +41,7 @@ function State() {
       ['Phase', data.phase],
       ['Journal', data.journal],
       ['Lost events', num(data.lostEvents)],
+      data.shards !== undefined && ['Shards', data.shards.map(({ shard, state }) => `${shard} ${state}`).join(', ')],
       data.problems.length > 0 && ['Problems', html`<ul class="plain">${data.problems.map((one) => html`<li>${one}</li>`)}</ul>`],
     ]} /><${Command} parts=${['health']} /></section>`}<//>
     <${Loaded} poll=${facts}>${(/** @type {Schemas['ServerFacts']} */ data) => html`<section class="panel"><h2>Program</h2><${Facts} rows=${[
