@@ -34,7 +34,7 @@ fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_a
     server.terminate();
     let (status, reported) = server.fsck();
     assert_eq!(status.code(), Some(0), "{reported}");
-    assert!(reported.contains(" 1 cursors, ") && reported.contains(" 1 partitions\n"), "{reported}");
+    assert!(reported.contains("1 cursors, ") && reported.contains(" 1 partitions\n"), "{reported}");
     assert!(reported.ends_with("\nthe store is sound\n"), "{reported}");
 
     let store = RocksStore::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store");
