@@ -4,7 +4,7 @@
 //! - All numbers are big-endian, so keys sort like their fields.
 //! - Keys of a kind have the same length, except those of `meta`, which end with a name ([`MetaKind`]).
 //! - No kind is 255, so every range has an upper bound.
-//! - The kind comes first although each family except the ledger has only one: a key without its family, in a file or a
+//! - The kind comes first although each family except two has only one: a key without its family, in a file or a
 //!   dump, identifies itself.
 //!
 //! Ranges are half open, as [`store::Store::scan`](crate::store::Store::scan) takes them. A parser returns `None` for a
@@ -122,7 +122,7 @@ macro_rules! keys {
         }
 
         impl KeyKind {
-            /// The kind of a family's keys; for the ledger, the kind that is ordered by event.
+            /// The kind of a family's keys; of two kinds, the first in this table.
             #[expect(unreachable_patterns, reason = "of two kinds in a family, the first counts")]
             pub fn of(family: Family) -> Self {
                 match family {
@@ -180,6 +180,8 @@ keys! {
     Excerpt = 12 in Excerpt: pub excerpt, parse_excerpt(subscription_key: SubscriptionKey, excerpt: ExcerptKey);
     /// The key of the id filter of a block of the log.
     Ids = 13 in Ids: pub ids, parse_ids(partition: PartitionId, block: u64);
+    /// The key of a page of outcomes. Pages are numbered in the order of their writes.
+    OutcomePage = 15 in Cursor: pub outcome_page, parse_outcome_page(number: u64);
     /// The key of an id that was published to a topic with duplicate detection.
     PublishedId = 14 in PublishedIds: pub published_id, parse_published_id(partition: PartitionId, digest: IdDigest);
 }
@@ -239,6 +241,20 @@ pub fn log_below(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
 /// The range of all cursors.
 pub fn cursors() -> Range<Vec<u8>> {
     all(Family::Cursor)
+}
+
+/// The subscription of a cursor or a ledger line, by the beginning of its key.
+pub(crate) fn subscription_of(key: &[u8]) -> Option<SubscriptionKey> {
+    let mut reader = RecordReader::new(key);
+    let kinds = [KeyKind::Cursor, KeyKind::Ledger, KeyKind::LedgerByTime];
+    let kind = reader.u8()?;
+    kinds.iter().any(|known| *known as u8 == kind).then_some(())?;
+    SubscriptionKey::take(&mut reader)
+}
+
+/// The range of all pages of outcomes.
+pub fn outcome_pages() -> Range<Vec<u8>> {
+    range_of(empty(KeyKind::OutcomePage))
 }
 
 fn below(kind: KeyKind, partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {

@@ -4,8 +4,8 @@
 //! event and is split at the end of each block of 4,096 sequences. So all lines that cover an event begin in its block,
 //! and looking up an event reads one block, however far apart the events of a request were.
 //!
-//! The lines of one write share records, because a record costs more than a line: by event those of a block, by time
-//! those of `RECORD_SPAN`. The key of a record is that of its first line. Readers see lines and their keys only.
+//! Lines that are written together share records, because a record costs more than a line: by event those of a block, by
+//! time those of `RECORD_SPAN`. The key of a record is that of its first line. Readers see lines and their keys only.
 //!
 //! Invariants: nothing is deleted here; if the ledger exceeds its size, the store drops its oldest files, which contain
 //! both copies of their lines. A line never changes: the time of its writing is in its key.
@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// The maximum time between the lines of a record by time. A reader begins this much earlier.
-const RECORD_SPAN: Duration = Duration::from_millis(100);
+const RECORD_SPAN: Duration = Duration::from_secs(5);
 
 /// The maximum number of lines in a record: about 8 KiB.
 const RECORD_LINES: usize = 256;
@@ -42,10 +42,12 @@ pub struct LedgerPage {
     pub next: Option<Vec<u8>>,
 }
 
-/// Adds the lines of a subscription's write to `batch`.
+/// Adds the records of a subscription's lines to `batch`.
 pub fn put(batch: &mut Batch, subscription_key: SubscriptionKey, mut lines: Vec<LedgerLine>) {
     lines.retain(|line| !line.entry.runs.is_empty());
     lines.sort_by_key(|line| by_time(&key_of(subscription_key, line)));
+    // A write that failed on a full disk may be there after all, beside its repetition.
+    lines.dedup();
     put_records(batch, &lines, |line| key_of(subscription_key, line), keys::ledger_by_time, is_near);
     if !lines.iter().all(|line| is_in_one_block(&line.entry.runs)) {
         let split = |LedgerLine { lane, attempt, entry }: LedgerLine| {
@@ -159,7 +161,12 @@ pub(crate) fn of_event(
             return ControlFlow::Break(());
         }
         seen += lines.len();
-        page.lines.extend(lines.into_iter().filter(|line| line.entry.has(seq)));
+        for line in lines.into_iter().filter(|line| line.entry.has(seq)) {
+            // A line that becomes a record during the scan may be met twice.
+            if !page.lines.contains(&line) {
+                page.lines.push(line);
+            }
+        }
         ControlFlow::Continue(())
     })?;
     Ok(page)

@@ -25,7 +25,10 @@ const PROGRESS: &[u8] = b"progress";
 pub type Step = fn(&dyn Store, Option<&[u8]>, &mut Batch) -> Result<Option<Vec<u8>>, StoreError>;
 
 /// The steps of this program. The first migrates from [`OLDEST`] to the next format.
-pub const STEPS: [Step; (FORMAT - OLDEST) as usize] = [];
+pub const STEPS: [Step; (FORMAT - OLDEST) as usize] = [
+    // Format 2 has pages of outcomes, which a program of format 1 would not read.
+    |_, _, _| Ok(None),
+];
 
 /// The oldest format that can be migrated.
 pub const OLDEST: u32 = 1;

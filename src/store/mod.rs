@@ -30,12 +30,13 @@ pub mod records;
 pub mod rocks;
 pub mod watermark;
 
-use std::ops::ControlFlow;
+use std::{borrow::Cow, ops::ControlFlow};
 
 use bytes::Bytes;
 
 use crate::{
-    event::{PartitionId, Seq, Timestamp},
+    event::{PartitionId, Seq, SubscriptionKey, Timestamp},
+    policy::record::LedgerLine,
     store::{damage::Damage, figures::StoreFigures},
 };
 
@@ -47,7 +48,7 @@ pub enum Family {
     Meta,
     /// Events, in chunks.
     Log,
-    /// The read position and state of each subscription.
+    /// The read position and state of each subscription, and pages of outcomes that are not in records yet.
     Cursor,
     /// Deliveries that failed and are retried.
     Pending,
@@ -114,13 +115,19 @@ pub enum WriteOp {
     Delete(Family, Vec<u8>),
     /// Deletes a record that was written exactly once since it was last deleted.
     SingleDelete(Family, Vec<u8>),
+    /// Writes the cursor of a subscription, if there is a new one, and lines of its ledger: the same records as
+    /// [`Batch::records`] has. A store may write those of many subscriptions together, and as records later.
+    Outcomes(SubscriptionKey, Option<Bytes>, Vec<LedgerLine>),
 }
 
 impl WriteOp {
-    /// The family and the key that it changes.
-    pub(crate) fn family_and_key(&self) -> (Family, &[u8]) {
+    /// The family and the key of the record that it changes; [`None`] for outcomes.
+    pub(crate) fn family_and_key(&self) -> Option<(Family, &[u8])> {
         match self {
-            Self::Put(family, key, _) | Self::Delete(family, key) | Self::SingleDelete(family, key) => (*family, key),
+            Self::Put(family, key, _) | Self::Delete(family, key) | Self::SingleDelete(family, key) => {
+                Some((*family, key))
+            }
+            Self::Outcomes(..) => None,
         }
     }
 }
@@ -143,6 +150,42 @@ impl Batch {
     /// Adds a delete of a record that was written exactly once.
     pub fn single_delete(&mut self, family: Family, key: Vec<u8>) {
         self.0.push(WriteOp::SingleDelete(family, key));
+    }
+
+    /// Adds the cursor of a subscription, if there is a new one, and lines of its ledger.
+    pub fn outcomes(&mut self, subscription_key: SubscriptionKey, cursor: Option<Bytes>, mut lines: Vec<LedgerLine>) {
+        lines.retain(|line| !line.entry.runs.is_empty());
+        if cursor.is_some() || !lines.is_empty() {
+            self.0.push(WriteOp::Outcomes(subscription_key, cursor, lines));
+        }
+    }
+
+    /// Adds the records of outcomes.
+    pub(crate) fn outcome_records(
+        &mut self,
+        subscription_key: SubscriptionKey,
+        cursor: Option<Bytes>,
+        lines: Vec<LedgerLine>,
+    ) {
+        if let Some(cursor) = cursor {
+            self.put(Family::Cursor, keys::cursor(subscription_key), cursor);
+        }
+        ledger::put(self, subscription_key, lines);
+    }
+
+    /// The batch with puts and deletes of records alone.
+    pub fn records(&self) -> Cow<'_, Self> {
+        if !self.0.iter().any(|op| matches!(op, WriteOp::Outcomes(..))) {
+            return Cow::Borrowed(self);
+        }
+        let mut records = Self::default();
+        for op in &self.0 {
+            match op {
+                WriteOp::Outcomes(of, cursor, lines) => records.outcome_records(*of, cursor.clone(), lines.clone()),
+                WriteOp::Put(..) | WriteOp::Delete(..) | WriteOp::SingleDelete(..) => records.0.push(op.clone()),
+            }
+        }
+        Cow::Owned(records)
     }
 }
 

@@ -14,6 +14,7 @@ mod applied;
 mod counts;
 mod cursor;
 mod job;
+mod page;
 mod published_id;
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
@@ -22,6 +23,7 @@ use bytes::Bytes;
 
 pub use self::{
     applied::AppliedPosition,
+    page::{EncodedLines, LinesMark, OutcomePage, PageCursor, PageEntry},
     published_id::{IdDigest, PublishedId},
 };
 use super::{
@@ -45,7 +47,7 @@ use crate::{
 pub struct DamagedRecord(pub &'static str);
 
 /// A value of the store: `Cursor`, `Job`, [`PendingDelivery`], [`DeadLetterRecord`], [`LedgerEntry`], [`LedgerLines`],
-/// [`Excerpt`], [`FloorRecord`], [`AppliedPosition`] or [`PublishedId`].
+/// [`OutcomePage`], [`Excerpt`], [`FloorRecord`], [`AppliedPosition`] or [`PublishedId`].
 pub trait StoredRecord: Sized {
     /// Encodes the record.
     ///
@@ -249,22 +251,30 @@ impl RecordLayout for LedgerLines<'_> {
 
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.0.len() as u64);
-        for LedgerLine { lane, attempt, entry } in &*self.0 {
-            put_varint(out, lane.0.into());
-            put_varint(out, (*attempt).into());
-            entry.put(out);
-        }
+        self.0.iter().for_each(|line| put_line(out, line));
     }
 
     fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         let mut lines = Vec::new();
         for _ in 0..reader.varint().filter(|lines| *lines > 0)? {
-            let lane = Lane(u16::try_from(reader.varint()?).ok()?);
-            let attempt = take_u32(reader)?;
-            lines.push(LedgerLine { lane, attempt, entry: LedgerEntry::take(LedgerEntry::VERSION, reader)? });
+            lines.push(take_line(reader)?);
         }
         Some(Self(lines.into()))
     }
+}
+
+fn put_line(out: &mut Vec<u8>, LedgerLine { lane, attempt, entry }: &LedgerLine) {
+    put_varint(out, lane.0.into());
+    put_varint(out, (*attempt).into());
+    entry.put(out);
+}
+
+/// Reads a line, which has no version of its own: a new form of it is a new version of [`LedgerLines`] and of
+/// [`OutcomePage`].
+fn take_line(reader: &mut RecordReader<'_>) -> Option<LedgerLine> {
+    let lane = Lane(u16::try_from(reader.varint()?).ok()?);
+    let attempt = take_u32(reader)?;
+    Some(LedgerLine { lane, attempt, entry: LedgerEntry::take(LedgerEntry::VERSION, reader)? })
 }
 
 /// The lines of a record of the ledger. A record of one line has its lane and its attempt in its key.

@@ -28,6 +28,7 @@ mod folder;
 mod frozen;
 mod open;
 mod options;
+mod pages;
 mod read;
 pub mod received;
 mod trim;
@@ -46,7 +47,12 @@ use bytes::Bytes;
 use rocksdb::{ColumnFamily, DB, ErrorKind, ReadOptions, WriteBatch, WriteOptions, checkpoint::Checkpoint};
 
 pub(crate) use self::folder::FolderLock;
-use self::{floors::PartitionFloors, folder::DataFolder, trim::Trimmer};
+use self::{
+    floors::PartitionFloors,
+    folder::DataFolder,
+    pages::{Pages, PlannedWrite},
+    trim::Trimmer,
+};
 pub use self::{
     frozen::ReadOnlyStore,
     open::{FROZEN, STORE},
@@ -58,8 +64,8 @@ use crate::{
     store::{Batch, Family, Store, StoreError, Visit, WriteOp, figures::StoreFigures},
 };
 
-/// The version of the store's format that this program reads and writes.
-pub const FORMAT: u32 = 1;
+/// The version of the store's format that this program reads and writes. Format 2 has pages of outcomes (`pages`).
+pub const FORMAT: u32 = 2;
 
 /// A key of `meta` that no record uses.
 const PROBE: &[u8] = b"probe";
@@ -153,6 +159,7 @@ pub struct RocksStore {
     options: RocksOptions,
     writes: WriteModes,
     floors: PartitionFloors,
+    pages: Pages,
     watermark: Mutex<Watermark>,
     /// The sequence number of RocksDB after the last acknowledged sync.
     acknowledged: AtomicU64,
@@ -237,26 +244,28 @@ impl RocksStore {
         self.db.cf_handle(family.name()).expect("every family was opened with the store")
     }
 
-    fn encode(&self, batch: &Batch) -> WriteBatch {
-        let bytes = batch.0.iter().map(|op| {
-            OP_BYTES
-                + match op {
-                    WriteOp::Put(_, key, value) => key.len() + value.len(),
-                    WriteOp::Delete(_, key) | WriteOp::SingleDelete(_, key) => key.len(),
-                }
-        });
-        let mut writes = WriteBatch::with_capacity_bytes(OP_BYTES + bytes.sum::<usize>());
+    fn encode(&self, PlannedWrite { first, batch, .. }: &PlannedWrite<'_>) -> WriteBatch {
         // A memtable finds the position of a key faster from the one before it. The order of changes of one key stays.
-        let mut ops: Vec<&WriteOp> = batch.0.iter().collect();
-        ops.sort_by_key(|op| op.family_and_key());
+        let mut ops: Vec<(Family, &[u8], &WriteOp)> = Vec::with_capacity(first.0.len() + batch.0.len());
+        let all = first.0.iter().chain(&batch.0);
+        ops.extend(all.filter_map(|op| op.family_and_key().map(|(family, key)| (family, key, op))));
+        ops.sort_by_key(|(family, key, _)| (*family, *key));
+        let value_len = |op: &WriteOp| match op {
+            WriteOp::Put(_, _, value) => value.len(),
+            WriteOp::Delete(..) | WriteOp::SingleDelete(..) | WriteOp::Outcomes(..) => 0,
+        };
+        let bytes = ops.iter().map(|(_, key, op)| OP_BYTES + key.len() + value_len(op));
+        let mut writes = WriteBatch::with_capacity_bytes(OP_BYTES + bytes.sum::<usize>());
         // A family is found by its name, and a batch has few of them.
-        for ops in ops.chunk_by(|op, next| op.family_and_key().0 == next.family_and_key().0) {
-            let family = self.family(ops[0].family_and_key().0);
-            for op in ops {
+        for ops in ops.chunk_by(|(family, ..), (next, ..)| family == next) {
+            let family = self.family(ops[0].0);
+            for (_, _, op) in ops {
                 match op {
                     WriteOp::Put(_, key, value) => writes.put_cf(family, key, value),
                     WriteOp::Delete(_, key) => writes.delete_cf(family, key),
                     WriteOp::SingleDelete(_, key) => writes.single_delete_cf(family, key),
+                    // They have no key.
+                    WriteOp::Outcomes(..) => {}
                 }
             }
         }
@@ -270,11 +279,7 @@ impl RocksStore {
         if batch.0.is_empty() {
             return Ok(());
         }
-        let writes = self.encode(batch);
-        self.db.write_opt(writes, mode).map_err(|error| self.refuse(of_rocksdb(error)))?;
-        self.folder.check_writable().map_err(|error| self.refuse(StoreError::Failed(error.to_string())))?;
-        self.full.store(false, Ordering::Release);
-        Ok(())
+        self.write_planned(self.pages.plan(batch), mode)
     }
 
     /// Syncs what was written unsynced. After a failed sync the kernel may have dropped pages that a later one reports
@@ -377,23 +382,32 @@ impl Store for RocksStore {
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        read::get(&self.db, self.family(family), key)
+        match self.pages.cursor(family, key) {
+            Some(cursor) => Ok(Some(cursor)),
+            None => read::get(&self.db, self.family(family), key),
+        }
     }
 
     fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        read::scan(&self.db, self.family(family), ReadOptions::default(), from, upper, visit)
+        self.pages.scan(family, from, upper, visit, |visit| {
+            read::scan(&self.db, self.family(family), ReadOptions::default(), from, upper, visit)
+        })
     }
 
     fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        read::last(&self.db, self.family(family), ReadOptions::default(), lower, upper)
+        let last = read::last(&self.db, self.family(family), ReadOptions::default(), lower, upper)?;
+        Ok(self.pages.last(family, lower, upper, last))
     }
 
     fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        read::scan(&self.db, self.family(family), read::apart(), from, upper, visit)
+        self.pages.scan(family, from, upper, visit, |visit| {
+            read::scan(&self.db, self.family(family), read::apart(), from, upper, visit)
+        })
     }
 
     fn last_apart(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        read::last(&self.db, self.family(family), read::apart(), lower, upper)
+        let last = read::last(&self.db, self.family(family), read::apart(), lower, upper)?;
+        Ok(self.pages.last(family, lower, upper, last))
     }
 
     fn set_compaction_paused(&self, family: Family, on: bool) {

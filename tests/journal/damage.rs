@@ -162,8 +162,9 @@ struct Used {
 
 fn apply(records: &mut Records, batch: &Batch) {
     use gridhook::store::WriteOp;
-    for op in &batch.0 {
+    for op in &batch.records().0 {
         match op {
+            WriteOp::Outcomes(..) => panic!("these are records"),
             WriteOp::Put(family, key, value) => records.insert((*family, key.clone()), value.to_vec()),
             WriteOp::Delete(family, key) | WriteOp::SingleDelete(family, key) => {
                 records.remove(&(*family, key.clone()))
@@ -188,7 +189,7 @@ fn step(number: u64) -> Batch {
         batch.delete(Family::Pending, pending_key(old));
         batch.single_delete(Family::Due, due(old));
     }
-    batch.put(Family::Cursor, keys::cursor(SUBSCRIPTION_KEY), number.to_be_bytes().to_vec());
+    batch.outcomes(SUBSCRIPTION_KEY, Some(number.to_be_bytes().to_vec().into()), Vec::new());
     batch.put(Family::Meta, keys::meta(MetaKind::Topic, &number.to_be_bytes()), vec![number as u8; 60]);
     batch.put(Family::Carried, keys::carried(SUBSCRIPTION_KEY.partition, Seq(number)), chunk(1, 200));
     batch
@@ -242,7 +243,10 @@ fn read(folder: &Path) -> Result<Result<Records, String>, String> {
     let mut records = Records::new();
     for family in Family::ALL {
         let scanned = store.scan(family, &[0], &[0xff; 4], &mut |key, value| {
-            records.insert((family, key.to_vec()), value.to_vec());
+            // What pages have is read as records.
+            if keys::parse_outcome_page(key).is_none() {
+                records.insert((family, key.to_vec()), value.to_vec());
+            }
             ControlFlow::Continue(())
         });
         if let Err(error) = scanned {

@@ -24,7 +24,7 @@ use gridhook::{
         keys::{self, MetaKind},
         layer,
         migrate::{self, PART, Step, migrate},
-        records::{AppliedPosition, LedgerLines, PublishedId, StoredRecord},
+        records::{AppliedPosition, LedgerLines, OutcomePage, PublishedId, StoredRecord},
         rocks::FORMAT,
     },
 };
@@ -83,7 +83,7 @@ fn kinds_of(family: Family) -> Vec<(&'static str, Reads)> {
     match family {
         Family::Meta => MetaKind::ALL.into_iter().flat_map(kinds_of_meta).collect(),
         Family::Log | Family::Carried => vec![("chunk", reads_chunk)],
-        Family::Cursor => vec![("cursor", reads::<Cursor>)],
+        Family::Cursor => vec![("cursor", reads::<Cursor>), ("page", reads::<OutcomePage>)],
         Family::Pending => vec![("owed", reads::<PendingDelivery>)],
         Family::Due | Family::Pin => Vec::new(),
         Family::Dead => vec![("dead", reads::<DeadLetterRecord>)],
@@ -198,6 +198,7 @@ fn every_version_of_a_record_that_is_written_is_stored_and_read_as_it_was() {
     check("lines", samples::lines(), &mut missing);
     check("job", samples::job(), &mut missing);
     check("cursor", samples::cursor(), &mut missing);
+    check("page", samples::page(), &mut missing);
     let said = (any::<bool>(), proptest::collection::vec(any::<u8>(), 1..40));
     let excerpt = said.prop_map(|(answered, said)| Excerpt { answered, content: said.into() });
     check("excerpt", excerpt, &mut missing);

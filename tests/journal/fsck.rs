@@ -461,6 +461,11 @@ const RECORDS: &[Damage] = &[
     ("a chunk's head", |store| put(store, Family::Log, log(13), vec![1, 1]), "the chunk at 13: "),
     ("the last chunk", |store| put(store, Family::Log, log(15), vec![1, 1]), "the chunk at 15: "),
     ("a cursor", |store| cut(store, Family::Cursor, keys::cursor(ONE)), "a record of kind cursor is damaged"),
+    (
+        "a page of outcomes",
+        |store| put(store, Family::Cursor, keys::outcome_page(1), vec![1]),
+        "a page of outcomes is damaged: ",
+    ),
     ("a pending record", |store| cut(store, Family::Pending, pending(3)), "a record of kind pending is damaged"),
     ("a carried event", |store| cut(store, Family::Carried, carried(3)), "event 3 is carried and cannot be read: "),
     ("a dead letter", |store| cut(store, Family::Dead, dead(4)), "a record of kind dead is damaged"),

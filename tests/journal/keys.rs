@@ -201,9 +201,10 @@ fn a_key_that_is_cut_or_followed_by_a_byte_is_none() {
     let (seq, lane, at) = (Seq(3), Lane(4), Timestamp(5));
     let line = LineKey { subscription_key, lane, first: seq, at, attempt: 6, what: 7 };
     let excerpt = ExcerptKey { minute: 8, status: 9, hash: 10 };
-    let sound: [(Vec<u8>, Parses); 12] = [
+    let sound: [(Vec<u8>, Parses); 13] = [
         (keys::log(subscription_key.partition, seq), |key| keys::parse_log(key).is_some()),
         (keys::cursor(subscription_key), |key| keys::parse_cursor(key).is_some()),
+        (keys::outcome_page(11), |key| keys::parse_outcome_page(key).is_some()),
         (keys::pending(subscription_key.partition, seq, subscription_key.subscription, lane), |key| {
             keys::parse_pending(key).is_some()
         }),

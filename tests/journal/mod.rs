@@ -15,6 +15,7 @@ mod keys;
 mod ledger;
 mod memory;
 mod options;
+mod pages;
 mod position;
 mod prefixes;
 mod records;

@@ -1,7 +1,8 @@
 use std::{fmt::Debug, time::Duration};
 
+use bytes::Bytes;
 use gridhook::{
-    event::{Lane, Seq, Timestamp},
+    event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     policy::{
         outcome::{Failure, LastOutcome, Outcome, Reason},
         record::{
@@ -13,7 +14,9 @@ use gridhook::{
     },
     store::{
         chunk::LogTail,
-        records::{FloorRecord, LedgerLines, StoredRecord, event_byte},
+        records::{
+            EncodedLines, FloorRecord, LedgerLines, OutcomePage, PageCursor, PageEntry, StoredRecord, event_byte,
+        },
     },
 };
 use proptest::{
@@ -263,6 +266,23 @@ pub(super) fn lines() -> impl Strategy<Value = LedgerLines<'static>> {
     vec(line, 1..4).prop_map(|lines| LedgerLines(lines.into()))
 }
 
+pub(super) fn page() -> impl Strategy<Value = OutcomePage> {
+    let cursor = option::of((any::<bool>(), vec(any::<u8>(), 0..60)).prop_map(|(is_whole, bytes)| {
+        if is_whole { PageCursor::Whole(bytes.into()) } else { PageCursor::Changes(bytes) }
+    }));
+    let entry = (option::of(any::<u64>()), cursor, option::of(lines()));
+    let subscription = (any::<u32>(), any::<u32>());
+    (any::<u64>(), btree_map(subscription, entry, 0..6)).prop_map(|(ended, entries)| {
+        let entries = entries.into_iter().map(|((partition, subscription), (stored, cursor, found))| {
+            let mut lines = EncodedLines::default();
+            found.iter().flat_map(|found| &*found.0).for_each(|line| lines.push(line));
+            let (partition, subscription) = (PartitionId(partition), SubscriptionId(subscription));
+            PageEntry { subscription_key: SubscriptionKey { partition, subscription }, stored, cursor, lines }
+        });
+        OutcomePage { ended, entries: entries.collect() }
+    })
+}
+
 pub(super) fn floor() -> impl Strategy<Value = FloorRecord> {
     any::<[u64; 5]>().prop_map(|[floor, next, count, bytes, appended]| FloorRecord {
         floor: Seq(floor),
@@ -328,6 +348,34 @@ proptest! {
     }
 
     #[test]
+    fn a_cursor_is_its_changes_after_the_one_before_and_none_after_another(
+        before in vec(any::<u8>(), 0..80),
+        changes in vec((any::<proptest::sample::Index>(), any::<u8>()), 0..6),
+        longer in vec(any::<u8>(), 0..2),
+    ) {
+        let mut cursor = before.clone();
+        for (at, byte) in changes.iter().filter(|_| !before.is_empty()) {
+            cursor[at.index(before.len())] = *byte;
+        }
+        cursor.extend(longer);
+        let (before, cursor) = (Bytes::from(before), Bytes::from(cursor));
+        let page = PageCursor::new(Some(&before), &cursor);
+        prop_assert_eq!(page.after(Some(&before)), Some(cursor.clone()));
+        if let PageCursor::Changes(changes) = &page {
+            prop_assert!(changes.len() < cursor.len());
+            prop_assert_eq!(page.after(None), None);
+            let other: Bytes = before.iter().map(|byte| !byte).collect();
+            prop_assert_eq!(page.after(Some(&other)), None);
+        }
+        prop_assert_eq!(PageCursor::new(None, &cursor), PageCursor::Whole(cursor));
+    }
+
+    #[test]
+    fn a_page_is_read_back_as_it_was_and_damage_is_refused(record in page(), at: usize, byte: u8) {
+        check(&record, at, byte)?;
+    }
+
+    #[test]
     fn an_excerpt_is_read_back_as_it_was_and_damage_is_refused(
         answered: bool,
         said in vec(any::<u8>(), 0..40),
@@ -351,6 +399,7 @@ proptest! {
         check_random::<LedgerEntry>(&bytes)?;
         check_random::<Excerpt>(&bytes)?;
         check_random::<FloorRecord>(&bytes)?;
+        check_random::<OutcomePage>(&bytes)?;
     }
 }
 

@@ -244,7 +244,7 @@ impl Saboteur {
             return if self.does(Bug::AcknowledgeWhenFull) { Ok(()) } else { Err(StoreError::Full) };
         }
         let Some(bug) = self.bug else { return memory.write(batch) };
-        let mut batch = batch.clone();
+        let mut batch = batch.records().into_owned();
         let lost = match bug {
             Bug::LoseAChunk => Some(Family::Log),
             Bug::ForgetAPendingRecord => Some(Family::Pending),

@@ -253,8 +253,9 @@ impl MemoryTables {
     }
 
     fn apply(&mut self, batch: &Batch) {
-        for op in &batch.0 {
+        for op in &batch.records().0 {
             match op {
+                WriteOp::Outcomes(..) => panic!("these are records"),
                 WriteOp::Put(family, key, value) => self.0[*family as usize].put(key, value),
                 WriteOp::Delete(family, key) => {
                     let table = &mut self.0[*family as usize];

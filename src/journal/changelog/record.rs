@@ -284,13 +284,14 @@ const SINGLE_DELETE: u8 = 3;
 /// Encodes the operations of a batch.
 pub fn encode_batch(batch: &Batch) -> Bytes {
     let mut out = Vec::new();
-    for operation in &batch.0 {
-        let (kind, value) = match operation {
-            WriteOp::Put(_, _, value) => (PUT, Some(value)),
-            WriteOp::Delete(..) => (DELETE, None),
-            WriteOp::SingleDelete(..) => (SINGLE_DELETE, None),
+    for operation in &batch.records().0 {
+        let (kind, (family, key), value) = match operation {
+            WriteOp::Put(family, key, value) => (PUT, (*family, &key[..]), Some(value)),
+            WriteOp::Delete(family, key) => (DELETE, (*family, &key[..]), None),
+            WriteOp::SingleDelete(family, key) => (SINGLE_DELETE, (*family, &key[..]), None),
+            // These are records by now.
+            WriteOp::Outcomes(..) => continue,
         };
-        let (family, key) = operation.family_and_key();
         out.extend_from_slice(&[kind, family as u8]);
         for bytes in std::iter::once(key).chain(value.map(|value| &value[..])) {
             put_varint(&mut out, bytes.len() as u64);

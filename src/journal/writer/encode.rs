@@ -15,7 +15,6 @@ use crate::{
         Family, StoreError,
         chunk::SealedChunk,
         keys::{self, MetaKind},
-        ledger,
         records::{FloorRecord, StoredRecord},
     },
 };
@@ -177,7 +176,7 @@ impl GroupWriter {
         // An unreadable cursor is deleted without lines.
         let Some(Ok(cursor)) = cursor.map(|cursor| Cursor::decode(&cursor)) else { return };
         let line = |range: FilteredOut| LedgerLine { lane: range.lane, attempt: 0, entry: range.line(now) };
-        ledger::put(&mut group.batch, subscription_key, cursor.filtered_out.into_iter().map(line).collect());
+        group.batch.outcomes(subscription_key, None, cursor.filtered_out.into_iter().map(line).collect());
     }
 
     /// Deletes carried events whose last pending delivery or pin is deleted by this group.
@@ -224,11 +223,11 @@ impl GroupWriter {
 /// Encodes a subscription's changes.
 fn encode_changes(group: &mut CommitGroup, subscription_key: SubscriptionKey, changes: &[RecordChange]) {
     let SubscriptionKey { partition, subscription } = subscription_key;
-    let mut lines = Vec::new();
+    let (mut new_cursor, mut lines) = (None, Vec::new());
     for change in changes {
         match change {
             RecordChange::Cursor(cursor) => {
-                group.batch.put(Family::Cursor, keys::cursor(subscription_key), cursor.encode());
+                new_cursor = Some(cursor.encode().into());
                 group.lows.push((subscription_key, LowWatermark::of(cursor)));
             }
             RecordChange::Defer { lane, seq, pending, was_due } => {
@@ -260,7 +259,7 @@ fn encode_changes(group: &mut CommitGroup, subscription_key: SubscriptionKey, ch
             }
         }
     }
-    ledger::put(&mut group.batch, subscription_key, lines);
+    group.batch.outcomes(subscription_key, new_cursor, lines);
 }
 
 /// Deletes a pending delivery.
@@ -308,7 +307,7 @@ fn encode_dead_letter_write(
     for dead in &write.done {
         remove_dead_letter(group, subscription_key, *dead);
     }
-    ledger::put(&mut group.batch, subscription_key, write.notes.clone());
+    group.batch.outcomes(subscription_key, None, write.notes.clone());
 }
 
 /// Deletes a dead letter and its pin.

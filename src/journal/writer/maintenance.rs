@@ -13,7 +13,7 @@ use crate::{
     event::{Lane, SubscriptionKey, Timestamp},
     journal::{DeadLetterKey, JournalState, reader::ended_jobs, shards::CONTROL},
     policy::record::{LedgerEntry, LedgerEvent, LedgerLine, SeqRun},
-    store::{Family, StoreError, keys, ledger},
+    store::{Family, StoreError, keys},
 };
 
 /// The number of ended jobs that are kept of each subscription, besides those of the current group.
@@ -110,7 +110,7 @@ impl GroupWriter {
             }
             if group.needs.len() < REAP_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
-        ledger::put(&mut group.batch, subscription_key, canceled);
+        group.batch.outcomes(subscription_key, None, canceled);
         let range = keys::dead_of(subscription_key);
         self.store.scan(Family::Dead, &range.start, &range.end, &mut |key, _| {
             if let Some((_, due, seq, lane)) = keys::parse_dead(key) {

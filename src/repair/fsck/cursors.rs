@@ -6,12 +6,24 @@ use crate::{
     policy::record::{Counters, Cursor, LaneCursor},
     store::{
         Family, keys,
-        records::{FloorRecord, StoredRecord},
+        records::{FloorRecord, OutcomePage, StoredRecord},
     },
 };
 
 impl StoreCheck<'_> {
+    /// Pages of outcomes are part of the cursors and of the ledger, as a store shows them.
+    fn outcome_pages(&mut self) -> Result<(), CheckStop> {
+        self.each_in(Family::Cursor, &keys::outcome_pages(), |check, key, value| {
+            match (keys::parse_outcome_page(key), OutcomePage::decode(value)) {
+                (Some(_), Ok(_)) => {}
+                (key, page) => check.report.wrong(format!("a page of outcomes is damaged: {key:?} {page:?}")),
+            }
+            Ok(())
+        })
+    }
+
     pub(super) fn cursors(&mut self) -> Result<(), CheckStop> {
+        self.outcome_pages()?;
         self.each(Family::Cursor, |check, key, value| {
             let Some(subscription_key) = keys::parse_cursor(key) else {
                 check.report.wrong(format!("the key of a cursor cannot be parsed: {key:02x?}"));

@@ -14,7 +14,7 @@ use crate::{
         chunk::Chunk,
         id_filter::{self, IdFilter},
         keys::{self, MetaKind},
-        records::{FloorRecord, PublishedId, StoredRecord, ledger_lines},
+        records::{FloorRecord, OutcomePage, PublishedId, StoredRecord, ledger_lines},
     },
 };
 
@@ -39,6 +39,9 @@ impl Salvage<'_> {
         self.keep_if(Family::Log, |key, value| keys::parse_log(key).is_some_and(|(_, first)| chunk(first, value)))?;
         self.keep_if(Family::Carried, |key, value| keys::parse_carried(key).is_some_and(|(_, seq)| chunk(seq, value)))?;
         self.keep_if(Family::Cursor, |key, value| keys::parse_cursor(key).is_some() && Cursor::decode(value).is_ok())?;
+        self.keep_in(Family::Cursor, &keys::outcome_pages(), |key, value| {
+            keys::parse_outcome_page(key).is_some() && OutcomePage::decode(value).is_ok()
+        })?;
         self.keep_if(Family::Pending, |key, value| {
             keys::parse_pending(key).is_some() && PendingDelivery::decode(value).is_ok()
         })?;

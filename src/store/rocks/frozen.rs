@@ -14,12 +14,14 @@ use super::{
     folder::FolderLock,
     of_rocksdb,
     open::{self, STORE},
-    options, read,
+    options,
+    pages::Pages,
+    read,
 };
 use crate::{
     event::{PartitionId, Seq},
     store::{
-        Batch, Family, Store, StoreError, Visit,
+        Batch, Family, Store, StoreError, Visit, damage, keys,
         watermark::{self, WatermarkValue},
     },
 };
@@ -28,6 +30,7 @@ use crate::{
 #[derive(Debug)]
 pub struct ReadOnlyStore {
     db: DB,
+    pages: Pages,
     // Must be the last field: the lock is released after RocksDB is closed.
     _lock: Option<FolderLock>,
 }
@@ -62,10 +65,24 @@ impl ReadOnlyStore {
         if recovered < acknowledged {
             return Err(OpenError::Behind { recovered, acknowledged });
         }
-        let frozen = Self { db, _lock: lock };
-        open::check_format(&frozen, store)?;
+        let frozen = Self { db, pages: Pages::default(), _lock: lock };
+        match open::check_format(&frozen, store) {
+            // A store of format 1 has no pages, and is read like any other.
+            Ok(()) | Err(OpenError::Older { found: 1, .. }) => {}
+            Err(error) => return Err(error),
+        }
+        frozen.load_pages().map_err(refuse)?;
         open::check_families(store)?;
         Ok(frozen)
+    }
+
+    /// Reads the pages of outcomes that can be read. A check reports the others.
+    fn load_pages(&self) -> Result<(), StoreError> {
+        let range = keys::outcome_pages();
+        let scan = |visit: &mut Visit<'_>| {
+            damage::scan_past(self, Family::Cursor, &range.start, &range.end, visit, &mut |_| {})
+        };
+        self.pages.load(scan, |_| Ok(()))
     }
 
     /// The sequence number of the last change that the store contains.
@@ -101,17 +118,23 @@ impl Store for ReadOnlyStore {
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        self.family(family).map_or(Ok(None), |family| read::get(&self.db, family, key))
+        match (self.pages.cursor(family, key), self.family(family)) {
+            (None, Some(family)) => read::get(&self.db, family, key),
+            (cursor, _) => Ok(cursor),
+        }
     }
 
     fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        let scan = |family| read::scan(&self.db, family, ReadOptions::default(), from, upper, visit);
-        self.family(family).map_or(Ok(()), scan)
+        let Some(found) = self.family(family) else { return Ok(()) };
+        self.pages.scan(family, from, upper, visit, |visit| {
+            read::scan(&self.db, found, ReadOptions::default(), from, upper, visit)
+        })
     }
 
     fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        self.family(family)
-            .map_or(Ok(None), |family| read::last(&self.db, family, ReadOptions::default(), lower, upper))
+        let Some(found) = self.family(family) else { return Ok(None) };
+        let last = read::last(&self.db, found, ReadOptions::default(), lower, upper)?;
+        Ok(self.pages.last(family, lower, upper, last))
     }
 
     fn drop_log(&self, _: PartitionId, _: Seq) -> Result<(), StoreError> {

@@ -17,6 +17,7 @@ use super::{
     folder::DataFolder,
     of_rocksdb,
     options::{self, synced},
+    pages::Pages,
     received,
     trim::Trimmer,
 };
@@ -62,11 +63,13 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, Ope
         return Err(OpenError::Behind { recovered, acknowledged });
     }
     let rocks = wrap(db, wanted, floors, watermark, recovered, folder);
-    match check_format(&rocks, path) {
-        Err(OpenError::Older { found, .. }) => {
-            migrate(&rocks, found, migrate::OLDEST, &migrate::STEPS).map_err(|error| of_store(path, error))?;
-        }
-        checked => checked?,
+    let older = match check_format(&rocks, path) {
+        Err(OpenError::Older { found, .. }) => Some(found),
+        checked => checked.map(|()| None)?,
+    };
+    rocks.load_pages().map_err(|error| of_store(path, error))?;
+    if let Some(found) = older {
+        migrate(&rocks, found, migrate::OLDEST, &migrate::STEPS).map_err(|error| of_store(path, error))?;
     }
     check_families(&store)?;
     load_floors(&rocks)?;
@@ -101,6 +104,7 @@ fn wrap(
         options: *wanted,
         writes: WriteModes { synced: synced(), ..WriteModes::default() },
         floors,
+        pages: Pages::default(),
         watermark: Mutex::new(watermark),
         acknowledged: recovered.into(),
         full: AtomicBool::new(false),
@@ -122,10 +126,12 @@ pub(super) fn open_damaged(path: &Path, wanted: &RocksOptions) -> Result<(RocksS
     let watermark = Watermark::create(&path.join("watermark"), recovered).map_err(|source| of_io(&folder, source))?;
     let rocks = wrap(db, wanted, floors, watermark, recovered, folder);
     match check_format(&rocks, path) {
-        // An unreadable format record is taken for the only format that a store with these families can have.
-        Ok(()) | Err(OpenError::Damaged(_)) => {}
+        // An unreadable format record is taken for one of the formats that a store with these families can have, and a
+        // format that is too old for a server is read, because every record has its version.
+        Ok(()) | Err(OpenError::Damaged(_) | OpenError::Older { .. }) => {}
         Err(error) => return Err(error),
     }
+    rocks.store_readable_pages().map_err(|error| of_store(path, error))?;
     check_families(&path.join(STORE))?;
     Ok((rocks, recovered))
 }

@@ -1,0 +1,226 @@
+//! The record of the outcomes of one write: cursors and ledger lines of many subscriptions, which have no records of their
+//! own yet.
+//!
+//! ```text
+//! version 1 | ended | entries | entry*
+//! entry: partition | subscription | flags 1 | stored, if flagged | length and cursor, or its changes, if flagged
+//!     | lines | length and lines, if there are any
+//! changes: checksum of the cursor 4 | (bytes that stay | bytes that change | their new values)*
+//! ```
+//!
+//! Everything but the flags, the cursor, its checksum and the lines is a varint. A cursor is a whole record with its
+//! version. From one outcome to the next a few bytes of it change, and rarely its length.
+
+use bytes::Bytes;
+
+use super::{RecordLayout, put_line, take_line, take_u32};
+use crate::{
+    event::{PartitionId, SubscriptionId, SubscriptionKey},
+    policy::record::LedgerLine,
+    store::codec::{RecordReader, put_varint},
+};
+
+/// Flags of an entry.
+const HAS_STORED: u8 = 1;
+const HAS_CURSOR: u8 = 2;
+const HAS_CHANGES: u8 = 4;
+
+/// Changes with at most this many bytes between them are written as one.
+const NEAR: usize = 2;
+
+/// The outcomes of one write. Its number is in its key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OutcomePage {
+    /// Pages up to this number have nothing that is not in a record of its own.
+    pub ended: u64,
+    /// The entries, ascending: one for each subscription.
+    pub entries: Vec<PageEntry>,
+}
+
+/// The part of a page that is about one subscription.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageEntry {
+    /// The subscription.
+    pub subscription_key: SubscriptionKey,
+    /// Its entries in pages up to this number are in records of their own, which were written with this page.
+    pub stored: Option<u64>,
+    /// Its cursor, if that is a new one.
+    pub cursor: Option<PageCursor>,
+    /// Its ledger lines.
+    pub lines: EncodedLines,
+}
+
+/// A cursor in a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PageCursor {
+    /// The whole cursor, encoded.
+    Whole(Bytes),
+    /// What has changed since the subscription's cursor in the page before.
+    Changes(Vec<u8>),
+}
+
+impl PageCursor {
+    /// A cursor that follows `before`.
+    pub fn new(before: Option<&Bytes>, cursor: &Bytes) -> Self {
+        let Some(before) = before.filter(|before| before.len() == cursor.len()) else {
+            return Self::Whole(cursor.clone());
+        };
+        let mut changes = crc32fast::hash(cursor).to_be_bytes().to_vec();
+        let differs = |at: &usize| before[*at] != cursor[*at];
+        let mut written = 0;
+        while let Some(first) = (written..cursor.len()).find(differs) {
+            let mut end = first + 1;
+            while let Some(next) = (end..cursor.len().min(end + NEAR + 1)).find(differs) {
+                end = next + 1;
+            }
+            put_varint(&mut changes, (first - written) as u64);
+            put_varint(&mut changes, (end - first) as u64);
+            changes.extend_from_slice(&cursor[first..end]);
+            written = end;
+        }
+        if changes.len() < cursor.len() { Self::Changes(changes) } else { Self::Whole(cursor.clone()) }
+    }
+
+    /// The cursor; [`None`] if it follows another one than `before`.
+    pub fn after(&self, before: Option<&Bytes>) -> Option<Bytes> {
+        let changes = match self {
+            Self::Whole(cursor) => return Some(cursor.clone()),
+            Self::Changes(changes) => changes,
+        };
+        let mut reader = RecordReader::new(changes);
+        let checksum = reader.u32()?;
+        let (mut cursor, mut at) = (before?.to_vec(), 0usize);
+        while !reader.is_empty() {
+            at = at.checked_add(usize::try_from(reader.varint()?).ok()?)?;
+            let changed = take_field(&mut reader)?;
+            let end = at.checked_add(changed.len())?;
+            cursor.get_mut(at..end)?.copy_from_slice(changed);
+            at = end;
+        }
+        (crc32fast::hash(&cursor) == checksum).then(|| cursor.into())
+    }
+}
+
+/// Ledger lines as they are stored, in the order in which they were written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EncodedLines {
+    count: u32,
+    bytes: Vec<u8>,
+}
+
+impl EncodedLines {
+    /// The number of lines.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Adds a line.
+    pub fn push(&mut self, line: &LedgerLine) {
+        self.count += 1;
+        put_line(&mut self.bytes, line);
+    }
+
+    /// Adds lines.
+    pub fn append(&mut self, later: &Self) {
+        self.count += later.count;
+        self.bytes.extend_from_slice(&later.bytes);
+    }
+
+    /// Removes the lines before `mark`.
+    pub fn remove_before(&mut self, mark: LinesMark) {
+        self.count -= mark.count;
+        self.bytes.drain(..mark.bytes);
+    }
+
+    /// The end of the lines so far.
+    pub fn mark(&self) -> LinesMark {
+        LinesMark { count: self.count, bytes: self.bytes.len() }
+    }
+
+    /// The lines. [`None`] if they cannot be decoded, which [`OutcomePage`]'s decoder has excluded.
+    pub fn decode(&self) -> Option<Vec<LedgerLine>> {
+        let mut reader = RecordReader::new(&self.bytes);
+        let mut lines = Vec::new();
+        for _ in 0..self.count {
+            lines.push(take_line(&mut reader)?);
+        }
+        reader.is_empty().then_some(lines)
+    }
+}
+
+/// A position between two lines.
+#[derive(Clone, Copy, Debug)]
+pub struct LinesMark {
+    count: u32,
+    bytes: usize,
+}
+
+impl LinesMark {
+    /// The number of lines before it.
+    pub fn count(self) -> u32 {
+        self.count
+    }
+}
+
+impl RecordLayout for OutcomePage {
+    const NAME: &'static str = "outcome page";
+
+    fn put(&self, out: &mut Vec<u8>) {
+        let ascends = self.entries.is_sorted_by(|entry, next| entry.subscription_key < next.subscription_key);
+        assert!(ascends, "the entries of a page do not ascend");
+        put_varint(out, self.ended);
+        put_varint(out, self.entries.len() as u64);
+        for PageEntry { subscription_key, stored, cursor, lines } in &self.entries {
+            put_varint(out, subscription_key.partition.0.into());
+            put_varint(out, subscription_key.subscription.0.into());
+            let (flag, cursor) = match cursor {
+                None => (0, None),
+                Some(PageCursor::Whole(cursor)) => (HAS_CURSOR, Some(&cursor[..])),
+                Some(PageCursor::Changes(changes)) => (HAS_CHANGES, Some(&changes[..])),
+            };
+            out.push(flag | if stored.is_some() { HAS_STORED } else { 0 });
+            if let Some(stored) = stored {
+                put_varint(out, *stored);
+            }
+            if let Some(cursor) = cursor {
+                put_varint(out, cursor.len() as u64);
+                out.extend_from_slice(cursor);
+            }
+            put_varint(out, lines.count.into());
+            if lines.count > 0 {
+                put_varint(out, lines.bytes.len() as u64);
+                out.extend_from_slice(&lines.bytes);
+            }
+        }
+    }
+
+    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+        let ended = reader.varint()?;
+        let mut entries: Vec<PageEntry> = Vec::new();
+        for _ in 0..reader.varint()? {
+            let (partition, subscription) = (PartitionId(take_u32(reader)?), SubscriptionId(take_u32(reader)?));
+            let subscription_key = SubscriptionKey { partition, subscription };
+            entries.last().is_none_or(|last| last.subscription_key < subscription_key).then_some(())?;
+            let flags = reader.u8()?;
+            let stored = if flags & HAS_STORED == 0 { None } else { Some(reader.varint()?) };
+            let cursor = match flags & !HAS_STORED {
+                0 => None,
+                HAS_CURSOR => Some(PageCursor::Whole(Bytes::copy_from_slice(take_field(reader)?))),
+                HAS_CHANGES => Some(PageCursor::Changes(take_field(reader)?.to_vec())),
+                _ => return None,
+            };
+            let mut lines = EncodedLines { count: take_u32(reader)?, bytes: Vec::new() };
+            if lines.count > 0 {
+                lines.bytes.extend_from_slice(take_field(reader)?);
+                lines.decode()?;
+            }
+            entries.push(PageEntry { subscription_key, stored, cursor, lines });
+        }
+        Some(Self { ended, entries })
+    }
+}
+
+fn take_field<'a>(reader: &mut RecordReader<'a>) -> Option<&'a [u8]> {
+    let length = usize::try_from(reader.varint()?).ok()?;
+    reader.take(length)
+}

@@ -1,0 +1,232 @@
+//! What pages have, in memory, and what becomes records when.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet, hash_map::Entry},
+};
+
+use bytes::Bytes;
+
+use super::{Outcomes, PlannedPage, PlannedWrite};
+use crate::{
+    event::{IdMap, SubscriptionKey},
+    policy::record::LedgerLine,
+    store::{
+        Batch, Family, keys,
+        records::{EncodedLines, LinesMark, OutcomePage, PageCursor, PageEntry, StoredRecord},
+    },
+};
+
+/// An outcome becomes records after this many pages: a page is written every 10 to 40 ms, so within 10 to 40 s. All pages
+/// are read at a start.
+const PAGES: u64 = 1024;
+
+/// The maximum size of all pages, approximately: half a buffer of RocksDB, so that many pages are deleted before they are
+/// in a file.
+const PAGES_BYTES: usize = 4 << 20;
+
+/// The maximum number of lines in memory, approximately: about 3 MiB.
+const LINES: usize = 1 << 17;
+
+/// The lines of a subscription that become records at once: with more of them in a record it hardly becomes cheaper.
+const OWN_LINES: u32 = 64;
+
+/// The lines of one write that become records at once. Each line of a page is written again later.
+const WRITE_LINES: u32 = 16;
+
+/// How many subscriptions' outcomes become records with a write, besides twice as many as it has: more would delay it.
+const STORED: usize = 32;
+
+#[derive(Debug, Default)]
+pub(super) struct PagesState {
+    /// The number of the last page.
+    pub(super) last: u64,
+    pub(super) unstored: IdMap<SubscriptionKey, Unstored>,
+    /// The subscriptions in `unstored`, by their first page.
+    pub(super) order: BTreeSet<(u64, SubscriptionKey)>,
+    /// The pages that are not deleted, and their sizes.
+    pub(super) pages: BTreeMap<u64, usize>,
+    /// The pages whose writes are in progress.
+    pub(super) writing: BTreeSet<u64>,
+    pub(super) bytes: usize,
+    lines: usize,
+}
+
+/// What the pages have of a subscription.
+#[derive(Debug)]
+pub(super) struct Unstored {
+    /// The first page with it.
+    first: u64,
+    /// The last page with it.
+    last: u64,
+    pub(super) cursor: Option<Bytes>,
+    lines: EncodedLines,
+    /// Whether a write in progress adds to it.
+    pub(super) is_growing: bool,
+    /// Whether a write that was refused, and may be there after all, has another cursor.
+    pub(super) is_uncertain: bool,
+    pub(super) storing: Option<Storing>,
+}
+
+/// A write in progress that stores the records.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Storing {
+    /// The end of the lines that it stores.
+    lines: LinesMark,
+    /// The first page since it began, and whether one has a cursor.
+    renewed: Option<u64>,
+    has_cursor: bool,
+}
+
+/// A write that is being planned.
+pub(super) struct Plan {
+    number: u64,
+    first: Batch,
+    /// The entries of the page, with whole cursors.
+    entries: Vec<(PageEntry, Option<Bytes>)>,
+    storing: Vec<SubscriptionKey>,
+}
+
+impl PagesState {
+    pub(super) fn begin(&mut self) -> Plan {
+        self.last += 1;
+        Plan { number: self.last, first: Batch::default(), entries: Vec::new(), storing: Vec::new() }
+    }
+
+    /// Puts outcomes into the page, or stores them as records; and stores what pages have had for long.
+    pub(super) fn store_or_page(&mut self, plan: &mut Plan, outcomes: Vec<(SubscriptionKey, Outcomes<'_>)>) {
+        let is_crowded = self.bytes > PAGES_BYTES || self.lines > LINES;
+        let is_due = |first: u64| is_crowded || first.saturating_add(PAGES) <= plan.number;
+        let due = self.order.iter().take_while(|(first, _)| is_due(*first)).map(|(_, key)| *key);
+        let due = due.filter(|key| self.unstored.get(key).is_some_and(|known| !known.is_busy()));
+        let mut due: BTreeSet<SubscriptionKey> = due.take(STORED + 2 * outcomes.len()).collect();
+        for (subscription_key, outcomes) in outcomes {
+            let mut known = self.unstored.get_mut(&subscription_key);
+            let lines = u32::try_from(outcomes.lines.len()).unwrap_or(u32::MAX);
+            let all_lines = known.as_ref().map_or(0, |known| known.lines.count()).saturating_add(lines);
+            let is_storing = known.as_ref().is_some_and(|known| known.storing.is_some());
+            let is_uncertain = known.as_ref().is_some_and(|known| known.is_uncertain);
+            let is_due = due.remove(&subscription_key) || lines >= WRITE_LINES || all_lines >= OWN_LINES;
+            if is_due && !is_storing {
+                self.store(plan, subscription_key, &outcomes);
+                continue;
+            }
+            if let Some(known) = &mut known {
+                known.is_growing = true;
+            }
+            // Another write stores the cursor before, or it is not known for certain.
+            let before = known.and_then(|known| known.cursor.as_ref()).filter(|_| !is_storing && !is_uncertain);
+            let cursor = outcomes.cursor.map(|cursor| PageCursor::new(before, cursor));
+            let mut lines = EncodedLines::default();
+            outcomes.lines.iter().for_each(|line| lines.push(line));
+            let entry = PageEntry { subscription_key, stored: None, cursor, lines };
+            plan.entries.push((entry, outcomes.cursor.cloned()));
+        }
+        due.into_iter().for_each(|key| self.store(plan, key, &Outcomes::default()));
+    }
+
+    /// Stores outcomes as records, with all that pages have of the subscription.
+    pub(super) fn store(&mut self, plan: &mut Plan, subscription_key: SubscriptionKey, outcomes: &Outcomes<'_>) {
+        let (mut cursor, mut lines) = (outcomes.cursor.cloned(), Vec::new());
+        if let Some(known) = self.unstored.get_mut(&subscription_key) {
+            known.storing = Some(Storing { lines: known.lines.mark(), renewed: None, has_cursor: false });
+            cursor = cursor.or_else(|| known.cursor.clone());
+            lines = known.decoded();
+            plan.storing.push(subscription_key);
+            let (stored, lines) = (Some(known.last), EncodedLines::default());
+            plan.entries.push((PageEntry { subscription_key, stored, cursor: None, lines }, None));
+        }
+        lines.extend(outcomes.lines.iter().copied().cloned());
+        plan.first.outcome_records(subscription_key, cursor, lines);
+    }
+
+    /// Adds the page and the deletes of pages that have ended.
+    pub(super) fn finish<'a>(&mut self, plan: Plan, batch: Cow<'a, Batch>) -> PlannedWrite<'a> {
+        let Plan { number, mut first, mut entries, storing } = plan;
+        if entries.is_empty() {
+            return PlannedWrite { first, batch, page: None };
+        }
+        self.writing.insert(number);
+        let needed = self.order.first().map(|(first, _)| *first).into_iter().chain(self.writing.first().copied());
+        let needed = needed.min().unwrap_or(number);
+        let rest = self.pages.split_off(&needed);
+        let deleted = std::mem::replace(&mut self.pages, rest);
+        for (number, bytes) in &deleted {
+            self.bytes -= bytes;
+            first.single_delete(Family::Cursor, keys::outcome_page(*number));
+        }
+        entries.sort_unstable_by_key(|(entry, _)| entry.subscription_key);
+        let (entries, cursors): (Vec<_>, Vec<_>) = entries.into_iter().unzip();
+        let page = OutcomePage { ended: needed - 1, entries };
+        let value = page.encode();
+        let bytes = value.len();
+        first.put(Family::Cursor, keys::outcome_page(number), value);
+        let entries = page.entries.into_iter().zip(cursors).filter(|(entry, _)| entry.stored.is_none());
+        let added = entries.map(|(entry, cursor)| (entry.subscription_key, cursor, entry.lines)).collect();
+        PlannedWrite { first, batch, page: Some(PlannedPage { number, bytes, added, storing, deleted }) }
+    }
+
+    /// Adds what a page has of a subscription.
+    pub(super) fn add(
+        &mut self,
+        number: u64,
+        subscription_key: SubscriptionKey,
+        cursor: Option<Bytes>,
+        lines: EncodedLines,
+    ) {
+        if cursor.is_none() && lines.count() == 0 {
+            return;
+        }
+        self.lines += lines.count() as usize;
+        match self.unstored.entry(subscription_key) {
+            Entry::Vacant(entry) => {
+                let (first, last) = (number, number);
+                let known =
+                    Unstored { first, last, cursor, lines, is_growing: false, is_uncertain: false, storing: None };
+                entry.insert(known);
+                self.order.insert((number, subscription_key));
+            }
+            Entry::Occupied(entry) => {
+                let known = entry.into_mut();
+                (known.last, known.is_growing) = (number, false);
+                known.is_uncertain &= cursor.is_none();
+                if let Some(storing) = &mut known.storing {
+                    storing.renewed.get_or_insert(number);
+                    storing.has_cursor |= cursor.is_some();
+                }
+                known.cursor = cursor.or(known.cursor.take());
+                known.lines.append(&lines);
+            }
+        }
+    }
+
+    /// What a write has stored of a subscription is no longer in pages alone.
+    pub(super) fn stored(&mut self, subscription_key: SubscriptionKey) {
+        let Some(known) = self.unstored.get_mut(&subscription_key) else { return };
+        let Some(storing) = known.storing.take() else { return };
+        self.order.remove(&(known.first, subscription_key));
+        self.lines -= storing.lines.count() as usize;
+        let Some(first) = storing.renewed else {
+            self.unstored.remove(&subscription_key);
+            return;
+        };
+        known.first = first;
+        known.lines.remove_before(storing.lines);
+        if !storing.has_cursor {
+            known.cursor = None;
+        }
+        self.order.insert((first, subscription_key));
+    }
+}
+
+impl Unstored {
+    /// Whether a write in progress adds to it or stores it.
+    pub(super) fn is_busy(&self) -> bool {
+        self.is_growing || self.storing.is_some()
+    }
+
+    pub(super) fn decoded(&self) -> Vec<LedgerLine> {
+        // They were encoded here, or decoded when the pages were read.
+        self.lines.decode().expect("the lines of a page can be decoded")
+    }
+}
