@@ -35,7 +35,7 @@ fn check(sections: &Sections, section: &str, expected: &[(&str, &str)]) {
 }
 
 /// The options that durability depends on, and those that must never be on.
-const STORE: [(&str, &str); 20] = [
+const STORE: [(&str, &str); 21] = [
     ("wal_recovery_mode", "kTolerateCorruptedTailRecords"),
     ("track_and_verify_wals", "true"),
     ("avoid_flush_during_recovery", "true"),
@@ -51,6 +51,7 @@ const STORE: [(&str, &str); 20] = [
     ("enable_pipelined_write", "false"),
     ("two_write_queues", "false"),
     ("wal_bytes_per_sync", "0"),
+    ("writable_file_max_buffer_size", "262144"),
     ("recycle_log_file_num", "0"),
     ("allow_mmap_writes", "false"),
     ("atomic_flush", "false"),
@@ -106,6 +107,7 @@ fn the_store_is_set_up_as_it_was_chosen() {
             ("periodic_compaction_seconds", "86400"),
             ("target_file_size_base", "33554432"),
             ("max_write_buffer_number", "4"),
+            ("compression_per_level", "kNoCompression:kNoCompression:kLZ4Compression"),
         ];
         if family == Family::Log {
             check(&sections, &section, &log);

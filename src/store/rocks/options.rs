@@ -29,6 +29,10 @@ pub(super) const BUFFER: usize = 8 << 20;
 /// 256 KiB instead of 1 MiB: otherwise twelve families with a few records each would fill a third of all buffers.
 const ARENA: usize = 256 << 10;
 
+/// 256 KiB instead of 1 MiB: RocksDB gets a larger buffer for each file from the kernel, which clears each of its pages, and
+/// what is in it has left the processor's caches when it is written.
+const FILE_BUFFER: u64 = 256 << 10;
+
 /// 32 MiB: whole files of the log are deleted, so small ones free space sooner; all files are kept open, so there must
 /// not be many.
 const LOG_FILE: u64 = 32 << 20;
@@ -103,6 +107,7 @@ pub(super) fn store(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
     options.set_max_open_files(set.open_tables);
     // One flush and three compactions: more would take CPU from delivery.
     options.set_max_background_jobs(4);
+    options.set_writable_file_max_buffer_size(FILE_BUFFER);
     // RocksDB's own log is for investigating failures: only warnings, at most 16 MiB, and no statistics every ten
     // minutes, which would use up the last space on a full disk.
     options.set_log_level(LogLevel::Warn);
@@ -177,7 +182,11 @@ pub(super) fn family(
             // Chunks are large and are read in order, and larger blocks compress better. Records of the other families
             // are small, are read one by one and hardly compress.
             table.set_block_size(16 << 10);
-            options.set_compression_type(DBCompressionType::Lz4);
+            // Most events are delivered and removed before they reach the third level, so nothing is compressed on the way
+            // there. Only a backlog is.
+            let (new, old) = (DBCompressionType::None, DBCompressionType::Lz4);
+            options.set_compression_type(old);
+            options.set_compression_per_level(&[new, new, old]);
             options.set_target_file_size_base(LOG_FILE);
             options.set_periodic_compaction_seconds(LOG_PERIOD_S);
             options.set_compaction_filter_factory(floors.clone());
