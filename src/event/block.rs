@@ -90,9 +90,9 @@ pub(crate) struct EventBlock {
 }
 
 impl EventParts {
-    /// The parts, `by` bytes further on.
-    fn moved(self, by: u32) -> Self {
-        let moved = |range: TextRange| TextRange { start: range.start + by, ..range };
+    /// The parts, where what began at `from` begins at `to`.
+    fn moved(self, from: u32, to: u32) -> Self {
+        let moved = |range: TextRange| TextRange { start: range.start - from + to, ..range };
         let spans = self.spans.all().map(|range| if range.len == 0 { range } else { moved(range) });
         Self { wire: moved(self.wire), spans: EventRanges::of(spans) }
     }
@@ -119,10 +119,10 @@ impl EventTable {
         iter::once(&self.first).chain(&self.others)
     }
 
-    /// The table of the same events `by` bytes further on.
-    pub(crate) fn moved(mut self, by: u32) -> Self {
-        self.first = self.first.moved(by);
-        self.others.iter_mut().for_each(|event| *event = event.moved(by));
+    /// The table of the same events, where what began at `from` begins at `to`.
+    pub(crate) fn moved(mut self, from: u32, to: u32) -> Self {
+        self.first = self.first.moved(from, to);
+        self.others.iter_mut().for_each(|event| *event = event.moved(from, to));
         self
     }
 

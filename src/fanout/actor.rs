@@ -121,7 +121,7 @@ impl TopicActor {
     }
 
     fn begin(&mut self, chunk: Chunk) {
-        let (end, bytes) = (chunk.end(), chunk.bytes_len());
+        let (end, bytes) = (chunk.end(), chunk.record_memory());
         match chunk.into_events() {
             Ok(events) => self.matching = self.index.begin(events, bytes).map(|matching| (end, matching)),
             // Subscriptions read the log themselves and report damage there too.

@@ -14,7 +14,7 @@
 //! events or reading the table again. The running count and bytes are those of the partition *before* this chunk, so a
 //! backlog is the difference of two of them.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Buf as _, BufMut, Bytes, BytesMut};
 
 use super::codec::{RecordReader, put_varint};
 use crate::event::{self, Event, EventBlock, EventParts, EventRanges, EventTable, Schema, Seq, TextRange, Timestamp};
@@ -44,6 +44,10 @@ fn strings(version: u8) -> Option<usize> {
 /// 64 KiB: a chunk is closed at this size, which bounds what is read to get one event.
 const FULL: usize = 64 * 1024;
 
+/// The room for the table in front of the events: this many bytes, and one for so many of the events.
+const TABLE_ENTRY: usize = 32;
+const TABLE_PART: usize = 16;
+
 /// Why a chunk cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 #[error("a chunk of the log is damaged: {0}")]
@@ -65,8 +69,11 @@ pub struct ChunkBuilder {
 struct OpenChunk {
     count: u32,
     table: Vec<u8>,
-    wires: BytesMut,
-    /// The same as `table`, for those who receive the chunk from the writer. Ranges count from the first wire form.
+    /// Room for head and table, and then the wire forms.
+    bytes: BytesMut,
+    /// The length of that room.
+    front: usize,
+    /// The same as `table`, for those who receive the chunk from the writer. Ranges count from the first byte.
     events: Option<EventTable>,
 }
 
@@ -85,6 +92,8 @@ pub struct SealedChunk {
     /// The number of its events.
     pub count: u32,
     bytes: BytesMut,
+    /// Unused bytes of the same allocation.
+    spare: usize,
     events: EventTable,
 }
 
@@ -97,8 +106,12 @@ impl ChunkBuilder {
     /// Prepares for a request body of this length, so that a chunk is not copied while it grows.
     #[must_use]
     pub fn sized(self, body_bytes: usize) -> Self {
-        // The stored form of an event is longer than the published one.
-        Self { room: (body_bytes + body_bytes / 2).min(FULL + FULL / 4), ..self }
+        let stored_bytes = match self.schema {
+            // The stored form of an event is longer than the published one.
+            Schema::EventGrid | Schema::Custom => body_bytes + body_bytes / 2,
+            Schema::CloudEvents => body_bytes,
+        };
+        Self { room: stored_bytes.min(FULL + FULL / 8), ..self }
     }
 
     /// Sets the trace context of the request.
@@ -112,16 +125,19 @@ impl ChunkBuilder {
     pub fn push(&mut self, write: impl FnOnce(&mut BytesMut) -> WriterStamp) {
         let open = &mut self.open;
         if open.count == 0 {
-            open.wires.reserve(self.room);
+            // Enough for the tables of most chunks, so that sealing copies no event.
+            open.front = HEAD + TABLE_ENTRY + self.room / TABLE_PART;
+            open.bytes.reserve(open.front + self.room);
+            open.bytes.put_bytes(0, open.front);
         }
-        let before = open.wires.len();
-        let WriterStamp { wire_end, mut spans } = write(&mut open.wires);
+        let before = open.bytes.len();
+        let WriterStamp { wire_end, mut spans } = write(&mut open.bytes);
         if let Some(trace) = &self.trace {
-            spans.trace = TextRange { start: open.wires.len() as u32, len: trace.len() as u32 };
-            open.wires.put_slice(trace.as_bytes());
+            spans.trace = TextRange { start: open.bytes.len() as u32, len: trace.len() as u32 };
+            open.bytes.extend_from_slice(trace.as_bytes());
         }
         put_varint(&mut open.table, (wire_end - before) as u64);
-        put_varint(&mut open.table, (open.wires.len() - wire_end) as u64);
+        put_varint(&mut open.table, (open.bytes.len() - wire_end) as u64);
         let strings = strings(self.version).expect("a builder has a known version");
         let mut kept = [TextRange::default(); EventRanges::COUNT];
         for (span, kept) in spans.all()[..strings].iter().zip(&mut kept) {
@@ -139,7 +155,7 @@ impl ChunkBuilder {
             None => open.events = Some(EventTable::new(parts)),
         }
         open.count += 1;
-        if open.wires.len() >= FULL {
+        if open.bytes.len() - open.front >= FULL {
             self.seal();
         }
     }
@@ -173,18 +189,28 @@ impl ChunkBuilder {
     }
 
     fn seal(&mut self) {
-        let OpenChunk { count, table, wires, events } = std::mem::take(&mut self.open);
+        let OpenChunk { count, table, mut bytes, front, events } = std::mem::take(&mut self.open);
         let Some(events) = events else { return };
-        let mut bytes = BytesMut::with_capacity(HEAD + table.len() + wires.len());
-        bytes.put_u8(self.version);
-        bytes.put_u8(schema_byte(self.schema));
-        bytes.put_bytes(0, 24);
-        bytes.put_u32(count);
-        bytes.put_u32(u32::try_from(table.len()).expect("a table is far smaller than 4 GiB"));
-        bytes.put_slice(&table);
-        bytes.put_slice(&wires);
-        let events = events.moved((HEAD + table.len()) as u32);
-        self.full.push(SealedChunk { count, bytes, events });
+        let (before, len) = (HEAD + table.len(), bytes.len() - front);
+        let has_room = before <= front && bytes.capacity() <= (before + len) * 3 / 2;
+        if has_room {
+            bytes.advance(front - before);
+        } else {
+            let mut copy = BytesMut::with_capacity(before + len);
+            copy.put_bytes(0, before);
+            copy.extend_from_slice(&bytes[front..]);
+            bytes = copy;
+        }
+        let spare = bytes.capacity() - bytes.len() + if has_room { front - before } else { 0 };
+        let mut head = &mut bytes[..before];
+        head.put_u8(self.version);
+        head.put_u8(schema_byte(self.schema));
+        head.put_bytes(0, 24);
+        head.put_u32(count);
+        head.put_u32(u32::try_from(table.len()).expect("a table is far smaller than 4 GiB"));
+        head.put_slice(&table);
+        let events = events.moved(front as u32, before as u32);
+        self.full.push(SealedChunk { count, bytes, spare, events });
     }
 }
 
@@ -233,9 +259,13 @@ impl SealedChunk {
     }
 
     /// The chunk as a record of the log, whose first event has the sequence `first`.
-    pub(crate) fn append(self, first: Seq, appended: Timestamp, before: LogTail) -> Result<Chunk, DamagedChunk> {
+    ///
+    /// # Errors
+    /// If its end overflows.
+    pub fn append(self, first: Seq, appended: Timestamp, before: LogTail) -> Result<Chunk, DamagedChunk> {
+        let spare = self.spare;
         let (record, events) = self.stamped(appended, before);
-        Ok(Chunk { events: Some(events), ..Chunk::decode(first, record)? })
+        Ok(Chunk { events: Some(events), spare, ..Chunk::decode(first, record)? })
     }
 
     fn stamped(mut self, appended: Timestamp, before: LogTail) -> (Bytes, EventTable) {
@@ -259,6 +289,8 @@ pub struct Chunk {
     /// The totals of the log before it.
     pub before: LogTail,
     bytes: Bytes,
+    /// Unused bytes of the same allocation.
+    spare: usize,
     schema: Schema,
     table_len: usize,
     strings: usize,
@@ -292,7 +324,7 @@ impl Chunk {
         if ends.iter().any(|(before, more)| before.checked_add(*more).is_none()) {
             return Err(DamagedChunk("its end overflows"));
         }
-        Ok(Self { first, count, appended, before, bytes, schema, table_len, strings, events: None })
+        Ok(Self { first, count, appended, before, bytes, spare: 0, schema, table_len, strings, events: None })
     }
 
     /// The sequence after its last event.
@@ -315,9 +347,14 @@ impl Chunk {
         self.bytes.clone()
     }
 
+    /// The memory of the record in bytes.
+    pub fn record_memory(&self) -> usize {
+        self.bytes.len() + self.spare
+    }
+
     /// The memory of the chunk in bytes.
     pub fn memory(&self) -> usize {
-        self.bytes.len() + self.events.as_ref().map_or(0, EventTable::memory)
+        self.record_memory() + self.events.as_ref().map_or(0, EventTable::memory)
     }
 
     /// Decodes the events, in order. They share the chunk's bytes.

@@ -23,6 +23,33 @@ fn a_chunk_is_read_back_as_it_was_written() {
     );
 }
 
+#[test]
+fn a_chunk_is_the_same_whether_its_table_fits_in_front_of_the_events_or_not() {
+    for (count, wire_bytes) in [(1, 40), (1, 600), (3, 20_000), (90, 600), (400, 40)] {
+        let wire = |index: usize| format!("{{\"id\":\"{index:03}\",\"pad\":\"{}\"}}", "x".repeat(wire_bytes - 21));
+        let sealed = |body_bytes: usize| {
+            let mut draft = ChunkBuilder::new(Schema::EventGrid).sized(body_bytes);
+            for index in 0..count {
+                draft.push(|out| {
+                    let id = TextRange { start: out.len() as u32 + 7, len: 3 };
+                    out.put_slice(wire(index).as_bytes());
+                    WriterStamp { wire_end: out.len(), spans: EventRanges { id, ..EventRanges::default() } }
+                });
+            }
+            draft.into_chunks().pop().expect("a chunk")
+        };
+        let expected = sealed(0).stamp(Timestamp(9), LogTail::default());
+        for body_bytes in [count * wire_bytes * 3 / 4, 1 << 20] {
+            assert_eq!(sealed(body_bytes).stamp(Timestamp(9), LogTail::default()), expected, "{count} of {wire_bytes}");
+            let appended = sealed(body_bytes).append(Seq(5), Timestamp(9), LogTail::default()).expect("a chunk");
+            assert!((expected.len()..expected.len() * 8 / 5).contains(&appended.record_memory()));
+            for (index, event) in appended.events().expect("whole events").iter().enumerate() {
+                assert_eq!((event.wire(), &*event.id()), (wire(index).into(), &*format!("{index:03}")));
+            }
+        }
+    }
+}
+
 /// Two events of a request with this trace context.
 fn traced(place: &str) -> Bytes {
     let mut draft = ChunkBuilder::new(Schema::CloudEvents).traced(place);

@@ -35,7 +35,7 @@ pub struct MatchedChunk {
     pub first: Seq,
     /// Consecutive events.
     pub events: Vec<Event>,
-    /// Length on disk.
+    /// The memory of their record.
     pub bytes: usize,
     /// The subscriptions that it was matched for.
     pub matched_for: Arc<SubscriptionPositions>,
