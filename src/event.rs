@@ -18,6 +18,7 @@ pub(crate) use block::{EventBlock, EventParts, EventTable};
 pub use block::{EventRanges, TextRange};
 use bytes::{Bytes, BytesMut};
 pub use cloud::{cloud_event, is_rfc3339};
+pub use convert::DeliveredBytes;
 pub use id_map::IdMap;
 use serde::{Deserialize, Serialize};
 

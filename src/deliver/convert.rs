@@ -2,12 +2,10 @@
 //!
 //! [`Schema::deliveries`] lists the conversions, [`Event::delivered`] performs them.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 
 use super::request::RequestError;
-use crate::event::{Event, Schema};
+use crate::event::{DeliveredBytes, Event, Schema};
 
 /// Checks that events in schema `from` can be delivered in schema `to`.
 pub(super) fn check(from: Schema, to: Schema) -> Result<(), RequestError> {
@@ -27,7 +25,7 @@ pub fn delivered(event: &Event, schema: Schema) -> Result<Bytes, RequestError> {
 ///
 /// # Errors
 /// Those of [`delivered`].
-pub fn delivered_bytes(event: &Event, schema: Schema) -> Result<Cow<'_, [u8]>, RequestError> {
+pub fn delivered_bytes(event: &Event, schema: Schema) -> Result<DeliveredBytes<'_>, RequestError> {
     check(event.schema, schema)?;
     event.delivered_bytes(schema).map_err(|error| unreadable(event, &error))
 }

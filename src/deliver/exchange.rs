@@ -13,7 +13,8 @@
 use std::{
     cell::RefCell,
     collections::HashMap,
-    io, mem,
+    io::{self, IoSlice},
+    mem,
     pin::{Pin, pin},
     rc::Rc,
     task::{Context, Poll, ready},
@@ -53,8 +54,8 @@ use super::{
     webhook::ClientOptions,
 };
 
-/// A message is written once it has this many bytes. A large body for a slow endpoint is not in memory twice.
-const WRITTEN_BYTES: usize = 16 * 1024;
+/// A part of a body that is longer is written from where it is. A copy of a shorter one costs less than a second slice.
+const COPIED_BYTES: usize = 4 * 1024;
 
 /// The size of the buffer that is read into, and the room that a read must have.
 const READ_BYTES: usize = 32 * 1024;
@@ -193,6 +194,11 @@ fn is_secure(uri: &Uri) -> bool {
     uri.scheme_str() == Some("https")
 }
 
+/// The error of a body that does not have its announced length, or that announces none.
+fn wrong_length() -> SendRequestError {
+    SendRequestError::Body("a body of another length than announced".into())
+}
+
 /// awc has no other way to make a response than that of its test helper.
 fn response(head: ResponseHead, payload: Payload) -> ClientResponse {
     TestResponse::default().finish().map_body(|own, _| {
@@ -226,22 +232,40 @@ impl Connection {
         message.truncate(message.len() - END.len());
         message.extend_from_slice(headers.as_bytes());
         message.extend_from_slice(END);
-        let mut is_whole = matches!(size, BodySize::None | BodySize::Sized(0));
-        loop {
-            while !is_whole && message.len() < WRITTEN_BYTES {
-                let chunk = poll_fn(|cx| body.as_mut().poll_next(cx)).await.transpose();
-                let chunk = chunk.map_err(|error| SendRequestError::Body(error.into()))?;
-                is_whole = chunk.is_none();
-                codec.encode(Message::Chunk(chunk), &mut message)?;
-            }
-            self.socket.write_all(&message).await?;
-            message.clear();
-            if is_whole {
-                break;
+        // A body with a length needs nothing of the codec.
+        let mut left = match size {
+            BodySize::None => 0,
+            BodySize::Sized(length) => length,
+            BodySize::Stream => return Err(wrong_length()),
+        };
+        while left > 0 {
+            let part = poll_fn(|cx| body.as_mut().poll_next(cx)).await.transpose();
+            let part = part.map_err(|error| SendRequestError::Body(error.into()))?.unwrap_or_default();
+            left = left.checked_sub(part.len() as u64).filter(|_| !part.is_empty()).ok_or_else(wrong_length)?;
+            if part.len() > COPIED_BYTES {
+                self.write(&message, &part).await?;
+                message.clear();
+            } else {
+                message.extend_from_slice(&part);
             }
         }
+        self.write(&message, &[]).await?;
+        message.clear();
         self.socket.flush().await?;
         self.pool.written.replace(message);
+        Ok(())
+    }
+
+    /// Writes both, one behind the other.
+    async fn write(&mut self, first: &[u8], second: &[u8]) -> io::Result<()> {
+        let mut slices = &mut [IoSlice::new(first), IoSlice::new(second)][..];
+        IoSlice::advance_slices(&mut slices, 0);
+        while !slices.is_empty() {
+            match self.socket.write_vectored(slices).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => IoSlice::advance_slices(&mut slices, written),
+            }
+        }
         Ok(())
     }
 

@@ -15,12 +15,12 @@ use std::{
 };
 
 use awc::http::{Method, Uri, uri::InvalidUri};
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use url::Url;
 
 use super::{
     address::{AmbiguousAddress, check_unambiguous},
-    convert::{self, delivered},
+    convert::{self, delivered, delivered_bytes},
 };
 use crate::{
     event::{Event, Schema, Seq, Transformed},
@@ -236,7 +236,6 @@ pub fn build(
 ) -> Result<OutgoingRequest, RequestError> {
     assert!(!events.is_empty(), "a request without events");
     let schema = destination.schema;
-    let forms = events.iter().map(|event| delivered(event, schema)).collect::<Result<Vec<_>, _>>()?;
     let transformed = events[0].transformed();
     // Event Grid's own schema is an array even of one event; a transformation makes the whole body.
     let is_replaced = transformed.is_some_and(|transformed| transformed.body.is_some());
@@ -269,7 +268,7 @@ pub fn build(
             headers.push(("aeg-data-version", header_value(&event.data_version()).into()));
         }
     }
-    let body = if lone_object { forms[0].clone() } else { array(&forms) };
+    let body = if lone_object { delivered(&events[0], schema)? } else { array(events, schema)? };
     let mut properties = properties(destination, Some(&events[0]));
     if let Some(transformed) = transformed {
         let is_set = |name: &str| transformed.headers.iter().any(|(set, _)| set.eq_ignore_ascii_case(name));
@@ -290,14 +289,15 @@ pub(super) fn properties(destination: &Destination, event: Option<&Event>) -> Ve
 }
 
 /// A JSON array of the events.
-fn array(forms: &[Bytes]) -> Bytes {
-    let mut body = BytesMut::with_capacity(forms.iter().map(|form| form.len() + 1).sum::<usize>() + 1);
-    for (index, form) in forms.iter().enumerate() {
-        body.put_u8(if index == 0 { b'[' } else { b',' });
-        body.put_slice(form);
+fn array(events: &[Event], schema: Schema) -> Result<Bytes, RequestError> {
+    let mut body =
+        BytesMut::with_capacity(events.iter().map(|event| event.delivered_len(schema) + 1).sum::<usize>() + 1);
+    for (index, event) in events.iter().enumerate() {
+        body.extend_from_slice(if index == 0 { b"[" } else { b"," });
+        body.extend_from_slice(&delivered_bytes(event, schema)?);
     }
-    body.put_u8(b']');
-    body.freeze()
+    body.extend_from_slice(b"]");
+    Ok(body.freeze())
 }
 
 /// `text` as a header value: unchanged if it is printable ASCII without spaces at its ends, else percent-encoded

@@ -61,9 +61,8 @@ use crate::{
     policy::outcome::{Outcome, RequestResult},
 };
 
-/// The codec gets 16 KiB of a body at a time: it copies what it gets, and a large body for a slow endpoint should not be in
-/// memory twice.
-const CHUNK_BYTES: usize = 16_384;
+/// The lease is checked before each 64 KiB of a body, which is what a system call usually takes.
+const CHUNK_BYTES: usize = 65_536;
 
 /// 1,024 connections of an arbiter that wait for a late response: a descriptor and some kilobytes each.
 pub const LATE_REQUESTS_MAX: usize = 1_024;

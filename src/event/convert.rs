@@ -5,7 +5,7 @@
 //! CloudEvent is not converted. Each conversion is made once while the event is in memory, however many subscriptions
 //! need it ([`Event::form`]).
 
-use std::borrow::Cow;
+use std::ops::Deref;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -13,6 +13,25 @@ use super::{
     Event, EventStrings, Schema,
     cloud::{cloud_event, cloud_time},
 };
+
+/// The bytes that a subscriber receives.
+pub enum DeliveredBytes<'a> {
+    /// Those of the stored event.
+    Stored(&'a [u8]),
+    /// Those of another form of it.
+    Shared(Bytes),
+}
+
+impl Deref for DeliveredBytes<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Stored(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+}
 
 impl Event {
     /// The bytes that a subscriber with `schema` receives: the result of the transformation if there is one, and the
@@ -38,11 +57,11 @@ impl Event {
     ///
     /// # Errors
     /// The stored event does not conform to its own schema.
-    pub fn delivered_bytes(&self, schema: Schema) -> Result<Cow<'_, [u8]>, serde_json::Error> {
+    pub fn delivered_bytes(&self, schema: Schema) -> Result<DeliveredBytes<'_>, serde_json::Error> {
         if self.schema == schema && self.transformed().is_none() {
-            return Ok(Cow::Borrowed(self.wire_bytes()));
+            return Ok(DeliveredBytes::Stored(self.wire_bytes()));
         }
-        self.delivered(schema).map(|bytes| Cow::Owned(bytes.into()))
+        self.delivered(schema).map(DeliveredBytes::Shared)
     }
 
     /// Length of these bytes. An event that cannot be converted counts with its wire form.
