@@ -3,9 +3,7 @@
 //! Its wire form has a fixed order: `id, topic, subject, data, eventType, eventTime, metadataVersion, dataVersion`. An absent
 //! `data` is not written.
 
-use std::borrow::Cow;
-
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
 use serde_json::value::RawValue;
 
 use super::{
@@ -18,6 +16,9 @@ use crate::{
     publish::{PublishLimits, Refusal},
     store::chunk::{ChunkBuilder, WriterStamp},
 };
+
+// Members go from function to function in registers: a processor waits for a value that was stored in two parts and is loaded
+// as one, and calls would do that for each member.
 
 const SCHEMA: Schema = Schema::EventGrid;
 
@@ -49,12 +50,6 @@ struct CheckedEvent<'a> {
     data_version: Option<JsonValue<'a>>,
 }
 
-/// A string, as sent and decoded.
-struct JsonText<'a> {
-    sent: JsonValue<'a>,
-    text: Cow<'a, str>,
-}
-
 /// Checks the events of an array and appends their wire forms to the draft, in one pass over `text`. [`None`]: something is
 /// wrong, or an event may be too large. What Event Grid reports first then takes a second look at all events, with [`read`].
 pub(super) fn read_all(
@@ -67,7 +62,7 @@ pub(super) fn read_all(
         return None;
     }
     let mut count = 0;
-    scan::objects(text, limits.depth_max.checked_sub(1)?, |properties: EventGridMembers<'_>| {
+    scan::objects(text, limits.depth_max.checked_sub(1)?, |properties: &EventGridMembers<'_>| {
         count += 1;
         (count <= limits.events_max).then_some(())?;
         properties.check(target).ok()?.append(target, draft).ok()
@@ -83,6 +78,7 @@ pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBui
 }
 
 impl<'a> ObjectMembers<'a> for EventGridMembers<'a> {
+    #[inline(always)]
     fn put(&mut self, name: &str, value: JsonValue<'a>) -> Result<(), Refusal> {
         let member = match name {
             "id" => &mut self.id,
@@ -104,47 +100,38 @@ impl<'a> ObjectMembers<'a> for EventGridMembers<'a> {
 
 impl<'a> EventGridMembers<'a> {
     /// Checks in Event Grid's order, so that the same missing property is reported first.
-    fn check(self, target: &EventTarget) -> Result<CheckedEvent<'a>, Refusal> {
+    #[inline(always)]
+    fn check(&self, target: &EventTarget) -> Result<CheckedEvent<'a>, Refusal> {
         let subject = required("subject", self.subject)?;
         let id = required("id", self.id)?;
         let event_type = required("eventType", self.event_type)?;
         let event_time = required("eventTime", self.event_time)?;
         // The subject may be empty. An event without an id or a type cannot be routed.
-        for (property, given) in [("id", &id), ("eventType", &event_type), ("eventTime", &event_time)] {
-            if given.text.is_empty() {
-                return Err(Refusal::Missing { schema: SCHEMA, property: property.to_owned() });
+        for (property, given) in [("id", id), ("eventType", event_type), ("eventTime", event_time)] {
+            if given.inside().is_empty() {
+                return Err(missing(property));
             }
         }
-        if !is_date_time(&event_time.text) {
+        if !event_time.characters().is_some_and(|time| is_date_time(&time)) {
             return Err(wrong("Property 'eventTime' is not an ISO 8601 date and time".to_owned()));
         }
-        if optional("metadataVersion", self.metadata_version)?.is_some_and(|version| version.text != "1") {
+        let metadata_version = optional("metadataVersion", self.metadata_version)?;
+        if metadata_version.and_then(|version| version.characters()).is_some_and(|version| version != "1") {
             return Err(wrong("Property 'metadataVersion' can only be \"1\"".to_owned()));
         }
         // Some clients write an empty topic.
-        let topic = optional("topic", self.topic)?.filter(|topic| !topic.text.is_empty());
+        let topic = optional("topic", self.topic)?.filter(|topic| !topic.inside().is_empty());
         let domain_topic = match topic {
-            Some(topic) => match target.domain_topic(topic.sent.inside()) {
+            Some(topic) => match target.domain_topic(topic.inside()) {
                 Some(domain_topic) => Some(domain_topic),
-                None if topic.text == target.resource_id => None,
+                None if topic.characters().is_some_and(|topic| topic == target.resource_id) => None,
                 None => return Err(Refusal::OtherTopic { topic: target.resource_id.clone() }),
             },
-            None if target.is_domain => {
-                return Err(Refusal::Missing { schema: SCHEMA, property: "topic".to_owned() });
-            }
+            None if target.is_domain => return Err(missing("topic")),
             None => None,
         };
-        let data_version = optional("dataVersion", self.data_version)?.map(|version| version.sent);
-        let (id, subject) = (id.sent, subject.sent);
-        Ok(CheckedEvent {
-            id,
-            domain_topic,
-            subject,
-            event_type: event_type.sent,
-            event_time: event_time.sent,
-            data: self.data,
-            data_version,
-        })
+        let data_version = optional("dataVersion", self.data_version)?;
+        Ok(CheckedEvent { id, domain_topic, subject, event_type, event_time, data: self.data, data_version })
     }
 }
 
@@ -163,29 +150,29 @@ impl CheckedEvent<'_> {
         let values = values.into_iter().chain([self.data, self.data_version]).flatten();
         let values: usize = values.map(|value| value.text.len()).sum();
         out.reserve(values + self.domain_topic.map_or(0, str::len) + target.stamp.len() + PUNCTUATION);
-        out.put_slice(b"{\"id\":");
+        out.extend_from_slice(b"{\"id\":");
         let id = put_string(out, self.id);
-        out.put_slice(b",\"topic\":");
+        out.extend_from_slice(b",\"topic\":");
         let domain_topic = put_topic(out, &target.stamp, self.domain_topic);
-        out.put_slice(b",\"subject\":");
+        out.extend_from_slice(b",\"subject\":");
         let subject = put_string(out, self.subject);
         if let Some(data) = self.data {
-            out.put_slice(b",\"data\":");
-            out.put_slice(data.text.as_bytes());
+            out.extend_from_slice(b",\"data\":");
+            out.extend_from_slice(data.text.as_bytes());
         }
-        out.put_slice(b",\"eventType\":");
+        out.extend_from_slice(b",\"eventType\":");
         let event_type = put_string(out, self.event_type);
-        out.put_slice(b",\"eventTime\":");
+        out.extend_from_slice(b",\"eventTime\":");
         put_string(out, self.event_time);
-        out.put_slice(b",\"metadataVersion\":\"1\",\"dataVersion\":");
+        out.extend_from_slice(b",\"metadataVersion\":\"1\",\"dataVersion\":");
         let data_version = match self.data_version {
             Some(version) => put_string(out, version),
             None => {
-                out.put_slice(b"\"\"");
+                out.extend_from_slice(b"\"\"");
                 TextRange::default()
             }
         };
-        out.put_slice(b"}");
+        out.extend_from_slice(b"}");
         let spans = EventRanges { id, event_type, subject, data_version, domain_topic, ..EventRanges::default() };
         WriterStamp { wire_end: out.len(), spans }
     }
@@ -194,34 +181,40 @@ impl CheckedEvent<'_> {
 /// Writes the resource id and, in a domain, the name of the domain topic.
 fn put_topic(out: &mut BytesMut, stamp: &str, domain_topic: Option<&str>) -> TextRange {
     let Some(name) = domain_topic else {
-        out.put_slice(stamp.as_bytes());
+        out.extend_from_slice(stamp.as_bytes());
         return TextRange::default();
     };
-    out.put_slice(&stamp.as_bytes()[..stamp.len() - 1]);
-    out.put_slice(b"/topics/");
+    out.extend_from_slice(&stamp.as_bytes()[..stamp.len() - 1]);
+    out.extend_from_slice(b"/topics/");
     let start = out.len();
-    out.put_slice(name.as_bytes());
-    out.put_slice(b"\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\"");
     bare(start, name.len())
 }
 
 fn put_string(out: &mut BytesMut, JsonValue { text, .. }: JsonValue<'_>) -> TextRange {
     let start = out.len();
-    out.put_slice(text.as_bytes());
+    out.extend_from_slice(text.as_bytes());
     span(start, text.len())
 }
 
-fn required<'a>(name: &'static str, value: Option<JsonValue<'a>>) -> Result<JsonText<'a>, Refusal> {
-    optional(name, value)?.ok_or_else(|| Refusal::Missing { schema: SCHEMA, property: name.to_owned() })
+#[inline(always)]
+fn required<'a>(name: &'static str, value: Option<JsonValue<'a>>) -> Result<JsonValue<'a>, Refusal> {
+    optional(name, value)?.ok_or_else(|| missing(name))
 }
 
 /// Some clients write `null` for an absent property.
-fn optional<'a>(name: &'static str, value: Option<JsonValue<'a>>) -> Result<Option<JsonText<'a>>, Refusal> {
-    let Some(sent) = value.filter(|value| !value.is_null()) else { return Ok(None) };
-    match sent.characters() {
-        Some(text) => Ok(Some(JsonText { sent, text })),
-        None => Err(wrong(format!("Property '{name}' is not a string"))),
+#[inline(always)]
+fn optional<'a>(name: &'static str, value: Option<JsonValue<'a>>) -> Result<Option<JsonValue<'a>>, Refusal> {
+    match value.filter(|value| !value.is_null()) {
+        Some(value) if !value.is_string() => Err(wrong(format!("Property '{name}' is not a string"))),
+        value => Ok(value),
     }
+}
+
+#[cold]
+fn missing(property: &str) -> Refusal {
+    Refusal::Missing { schema: SCHEMA, property: property.to_owned() }
 }
 
 /// Accepts an offset (`Z`, `+01:00`, or `+0000` as `date +%z` writes it), or none for UTC. jiff also reads time zone names in
@@ -263,6 +256,7 @@ fn is_usual_date_time(text: &str) -> bool {
         && two(s0, s1) <= 59
 }
 
+#[cold]
 fn wrong(why: String) -> Refusal {
     Refusal::Nonconforming { schema: SCHEMA, why }
 }

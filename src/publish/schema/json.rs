@@ -47,11 +47,19 @@ impl<'a> JsonValue<'a> {
         Self { text: value.get(), has_escapes: value.get().contains('\\') }
     }
 
+    #[inline]
     pub(super) fn is_null(&self) -> bool {
         self.text == "null"
     }
 
+    /// Whether it is a string without an escape that is no character.
+    #[inline]
+    pub(super) fn is_string(&self) -> bool {
+        self.literal().is_some() && (!self.has_escapes || self.characters().is_some())
+    }
+
     /// The content of a string literal; other values as they are.
+    #[inline]
     pub(super) fn inside(&self) -> &'a str {
         self.literal().unwrap_or(self.text)
     }
@@ -65,6 +73,7 @@ impl<'a> JsonValue<'a> {
         Some(Cow::Borrowed(inside))
     }
 
+    #[inline]
     fn literal(&self) -> Option<&'a str> {
         self.text.strip_prefix('"')?.strip_suffix('"')
     }

@@ -19,14 +19,16 @@ const LEVELS: usize = u128::BITS as usize;
 pub(super) fn objects<'a, T: ObjectMembers<'a>>(
     text: &'a str,
     depth_max: usize,
-    mut each: impl FnMut(T) -> Option<()>,
+    mut each: impl FnMut(&T) -> Option<()>,
 ) -> Option<()> {
     let mut scan = Scan { text, bytes: text.as_bytes(), at: 0, depth_max: depth_max.min(LEVELS) };
     scan.skip_space();
     scan.expect(b'[')?;
     loop {
         scan.skip_space();
-        each(scan.object()?)?;
+        let mut members = T::default();
+        scan.object(&mut members)?;
+        each(&members)?;
         scan.skip_space();
         match scan.next()? {
             b',' => {}
@@ -53,12 +55,12 @@ struct Levels {
 }
 
 impl<'a> Scan<'a> {
-    fn object<T: ObjectMembers<'a>>(&mut self) -> Option<T> {
-        let mut members = T::default();
+    #[inline]
+    fn object(&mut self, members: &mut impl ObjectMembers<'a>) -> Option<()> {
         self.expect(b'{')?;
         self.skip_space();
         if self.skip(b'}') {
-            return Some(members);
+            return Some(());
         }
         loop {
             self.expect(b'"')?;
@@ -73,12 +75,13 @@ impl<'a> Scan<'a> {
             self.skip_space();
             match self.next()? {
                 b',' => self.skip_space(),
-                b'}' => return Some(members),
+                b'}' => return Some(()),
                 _ => return None,
             }
         }
     }
 
+    #[inline]
     fn value(&mut self) -> Option<JsonValue<'a>> {
         let (start, mut levels, mut has_escapes) = (self.at, Levels::default(), false);
         loop {
