@@ -35,7 +35,7 @@ fn check(sections: &Sections, section: &str, expected: &[(&str, &str)]) {
 }
 
 /// The options that durability depends on, and those that must never be on.
-const STORE: [(&str, &str); 21] = [
+const STORE: [(&str, &str); 22] = [
     ("wal_recovery_mode", "kTolerateCorruptedTailRecords"),
     ("track_and_verify_wals", "true"),
     ("avoid_flush_during_recovery", "true"),
@@ -51,6 +51,7 @@ const STORE: [(&str, &str); 21] = [
     ("enable_pipelined_write", "false"),
     ("two_write_queues", "false"),
     ("wal_bytes_per_sync", "0"),
+    ("bytes_per_sync", "1048576"),
     ("writable_file_max_buffer_size", "262144"),
     ("recycle_log_file_num", "0"),
     ("allow_mmap_writes", "false"),

@@ -33,6 +33,10 @@ const ARENA: usize = 256 << 10;
 /// what is in it has left the processor's caches when it is written.
 const FILE_BUFFER: u64 = 256 << 10;
 
+/// 1 MiB: a table is given to the disk while it is written. Otherwise all of it is written at its end, and syncs of the
+/// write-ahead log wait for it, because a file system commits the changes of its files together.
+const TABLE_SYNC: u64 = 1 << 20;
+
 /// 32 MiB: whole files of the log are deleted, so small ones free space sooner; all files are kept open, so there must
 /// not be many.
 const LOG_FILE: u64 = 32 << 20;
@@ -108,6 +112,7 @@ pub(super) fn store(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
     // One flush and three compactions: more would take CPU from delivery.
     options.set_max_background_jobs(4);
     options.set_writable_file_max_buffer_size(FILE_BUFFER);
+    options.set_bytes_per_sync(TABLE_SYNC);
     // RocksDB's own log is for investigating failures: only warnings, at most 16 MiB, and no statistics every ten
     // minutes, which would use up the last space on a full disk.
     options.set_log_level(LogLevel::Warn);
