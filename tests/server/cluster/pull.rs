@@ -2,6 +2,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::Write as _,
+    net::TcpStream,
     thread,
     time::{Duration, Instant},
 };
@@ -253,6 +255,20 @@ fn a_client_that_waits_at_one_node_is_woken_by_an_event_in_any_shard() {
         });
     }
     assert!(seen.len() > 2, "{seen:?}");
+    // One that leaves gets nothing, and no attempt is counted.
+    let mut leaves = TcpStream::connect(plant.nodes()[1].at()).expect("connected");
+    let head = format!(
+        "POST {HEAT}{} HTTP/1.1\r\nhost: x\r\nauthorization: SharedAccessKey {}\r\ncontent-length: 0\r\n\r\n",
+        of_queue("receive?maxEvents=5&maxWaitTime=60"),
+        plant.key
+    );
+    leaves.write_all(head.as_bytes()).expect("sent");
+    thread::sleep(Duration::from_millis(50));
+    drop(leaves);
+    let published = plant.publish(&[0, 1, 2], "left", 6);
+    let received = plant.receive_all(&[0, 2], published.len());
+    assert_eq!(ids(&received), published);
+    assert!(received.iter().all(|(.., count)| *count == 1), "{received:?}");
     // Events of several shards at once, for clients that each take one: whatever no client takes is at hand for the next.
     let count = 60;
     let all = thread::scope(|scope| {
