@@ -254,13 +254,17 @@ impl Control {
                 registry.delete_namespace(known.name.as_str()).await?;
             }
         }
+        let (mut stored, mut failed) = (Ok(()), 0);
         for definition in namespaces {
-            let known = registry.namespace(definition.name.as_str());
-            if known.is_none_or(|known| value_of(&*known) != value_of(&definition)) {
-                registry.put_namespace(definition).await?;
+            let (key, known) = (definition.key(), registry.namespace(definition.name.as_str()));
+            if known.is_some_and(|known| value_of(&*known) == value_of(&definition)) {
+                continue;
+            }
+            if let Err(error) = registry.put_namespace(definition).await {
+                tracing::warn!(%error, namespace = key, "the namespace of a spread topic cannot be stored");
+                (stored, failed) = (Err(error), failed + 1);
             }
         }
-        let (mut stored, mut failed) = (Ok(()), 0);
         for definition in topics {
             let key = definition.topic.key();
             if let Err(error) = apply_definition(registry, definition).await {
