@@ -19,14 +19,14 @@ use super::{
 };
 use crate::{
     api::cluster::{
-        ClusterNodeView, ClusterView, CopyView, DrainBody, ForgetBody, MoveBody, NodeState, OwnershipView,
-        ShardOwnershipView,
+        ClusterNodeView, ClusterView, CopyStateView, CopyView, DrainBody, ForgetBody, MoveBody, NodeState,
+        OwnershipView, ShardOwnershipView,
     },
     clock::Clock,
     cluster::{
         balance::NodeId,
         membership::{ClusterSnapshot, Membership, RequestError},
-        records::{CopyProgress, ShardPosition},
+        records::{CopyProgress, CopyState, ShardPosition},
     },
     metrics::{Counter, ListenerCounters},
     publish::auth::failed_auth::FailedAuthLimiter,
@@ -93,6 +93,7 @@ impl ClusterContext {
                 applied: positions(|at| at.applied),
                 flushed: positions(|at| at.flushed),
                 copies: copies.collect(),
+                copy_states: (0..records.shards.len()).map(|shard| of_state(node.value.copy(shard))).collect(),
                 last_renewal: node.written.clone(),
             }
         });
@@ -116,22 +117,37 @@ impl ClusterContext {
     fn ownership(&self) -> OwnershipView {
         let records = self.snapshot().records;
         let name = |id: &NodeId| records.node(id).map_or_else(|| id.0.clone(), |node| node.name.clone());
-        let shards = records.shards.iter().filter(|shard| shard.revision > 0).map(|shard| {
-            let record = shard.value.clone();
-            ShardOwnershipView {
-                fully_qualified_namespace: record.scope.fully_qualified_namespace,
-                event_hub_name: record.scope.event_hub_name,
-                consumer_group: record.scope.consumer_group,
-                partition_id: record.partition_id,
-                owner_name: record.owner_id.as_ref().map(name),
-                owner_id: record.owner_id.map(|owner| owner.0),
-                last_modified_time: shard.written.clone(),
-                e_tag: shard.revision.to_string(),
-                wanted_by: record.wanted_by.as_ref().map(name),
-                claims: record.claims,
-            }
-        });
+        let has_copy = |shard: usize| {
+            let nodes = records.nodes.iter().filter(move |(_, node)| node.value.copy(shard) == CopyState::Complete);
+            nodes.map(|(name, _)| name.clone()).collect()
+        };
+        let shards =
+            records.shards.iter().enumerate().filter(|(_, shard)| shard.revision > 0).map(|(number, shard)| {
+                let record = shard.value.clone();
+                ShardOwnershipView {
+                    fully_qualified_namespace: record.scope.fully_qualified_namespace,
+                    event_hub_name: record.scope.event_hub_name,
+                    consumer_group: record.scope.consumer_group,
+                    partition_id: record.partition_id,
+                    owner_name: record.owner_id.as_ref().map(name),
+                    owner_id: record.owner_id.map(|owner| owner.0),
+                    last_modified_time: shard.written.clone(),
+                    e_tag: shard.revision.to_string(),
+                    wanted_by: record.wanted_by.as_ref().map(name),
+                    claims: record.claims,
+                    copies: has_copy(number),
+                }
+            });
         OwnershipView { value: shards.collect() }
+    }
+}
+
+fn of_state(state: CopyState) -> CopyStateView {
+    match state {
+        CopyState::None => CopyStateView::None,
+        CopyState::Incomplete => CopyStateView::Incomplete,
+        CopyState::Complete => CopyStateView::Complete,
+        CopyState::Surplus => CopyStateView::Surplus,
     }
 }
 
@@ -149,6 +165,7 @@ fn of_request(error: RequestError) -> AdminError {
         }
         RequestError::Leaving(_)
         | RequestError::CatchingUp(_)
+        | RequestError::NoCopy(..)
         | RequestError::Alive(_)
         | RequestError::Unreadable(_)
         | RequestError::Record(_)

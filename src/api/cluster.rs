@@ -48,6 +48,9 @@ pub struct ClusterNodeView {
     /// Copies of the stores of owners that it fetches, because the changelog has not its next record any more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<CopyView>,
+    /// What it has of each shard. Absent from a release that follows every shard.
+    #[serde(default)]
+    pub copy_states: Vec<CopyStateView>,
     /// Time of its last renewal, by the clock of the engine.
     pub last_renewal: String,
 }
@@ -65,6 +68,21 @@ pub struct CopyView {
     pub bytes: u64,
 }
 
+/// What a node has of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ClusterCopyState)]
+pub enum CopyStateView {
+    /// No copy: it forwards requests to the owner.
+    None,
+    /// A copy that has not everything yet, or that it fetches.
+    Incomplete,
+    /// A copy that has everything, and follows on.
+    Complete,
+    /// The same, about to be removed because other nodes have copies.
+    Surplus,
+}
+
 /// What a node does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -72,7 +90,7 @@ pub struct CopyView {
 pub enum NodeState {
     /// It owns shards, or can take them.
     Alive,
-    /// It applies what the changelog has, and takes no shard before it has everything.
+    /// It applies what the changelog has of a shard, and does not take that before it has everything.
     CatchingUp,
     /// It takes no shard, because it stops or cannot serve.
     Leaving,
@@ -134,6 +152,9 @@ pub struct ShardOwnershipView {
     pub wanted_by: Option<String>,
     /// Number of times that the shard was claimed.
     pub claims: u64,
+    /// Names of the nodes with a complete copy, also of those that are down. Absent from a release that follows every shard.
+    #[serde(default)]
+    pub copies: Vec<String>,
 }
 
 /// `POST /cluster/move`.

@@ -64,6 +64,8 @@ pub enum ShardState {
     CatchingUp,
     /// The node fetches a copy of the owner's store.
     Fetching,
+    /// The node has no copy (`cluster.copies`), and forwards requests to the owner.
+    Forwarding,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]

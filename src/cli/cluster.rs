@@ -8,7 +8,7 @@ use super::{
     output::TextTable,
     prompt,
 };
-use crate::api::cluster::{ClusterNodeView, ClusterView, CopyView, NodeState, OwnershipView};
+use crate::api::cluster::{ClusterNodeView, ClusterView, CopyStateView, CopyView, NodeState, OwnershipView};
 
 /// The flags of `cluster`.
 #[derive(Clone, Debug, clap::Args)]
@@ -106,20 +106,36 @@ impl Cluster {
 }
 
 fn nodes(view: &ClusterView) -> String {
-    let mut table =
-        TextTable::new(["node", "state", "owns", "applied", "synced", "behind", "last renewal", "address", "version"]);
+    let mut table = TextTable::new([
+        "node",
+        "state",
+        "owns",
+        "copies",
+        "applied",
+        "synced",
+        "behind",
+        "last renewal",
+        "address",
+        "version",
+    ]);
     let shards = shards(view);
     let applied = |node: &ClusterNodeView, shard: usize| node.applied.get(shard).copied().unwrap_or_default();
     let newest = |shard| view.nodes.iter().map(|node| applied(node, shard)).max().unwrap_or_default();
     let newest: Vec<u64> = (0..shards).map(newest).collect();
     for node in &view.nodes {
-        let behind = newest.iter().enumerate().map(|(shard, newest)| newest - applied(node, shard));
+        let copies: Vec<u64> =
+            (0_u64..).zip(&node.copy_states).filter(|(_, state)| is_copy(**state)).map(|of| of.0).collect();
+        // What it has no copy of it does not apply.
+        let has_any = |shard: usize| node.copy_states.get(shard) != Some(&CopyStateView::None);
+        let behind = newest.iter().enumerate().filter(|(shard, _)| has_any(*shard));
+        let behind = behind.map(|(shard, newest)| newest - applied(node, shard));
         let list = |numbers: &[u64]| numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
         let owns: Vec<u64> = node.owns.iter().map(|shard| *shard as u64).collect();
         table.line([
             node.name.clone(),
             node.state.name().to_owned(),
             list(&owns),
+            list(&copies),
             node.applied.iter().sum::<u64>().to_string(),
             node.flushed.iter().sum::<u64>().to_string(),
             behind.sum::<u64>().to_string(),
@@ -131,6 +147,11 @@ fn nodes(view: &ClusterView) -> String {
     let problem = view.problem.as_ref().map(|problem| format!("the records cannot be read: {problem}\n"));
     let problem = problem.unwrap_or_default();
     format!("cluster {}, as {} sees it\n{problem}\n{table}{}", view.name, view.node, advice(view))
+}
+
+/// Whether it has everything of a shard.
+fn is_copy(state: CopyStateView) -> bool {
+    matches!(state, CopyStateView::Complete | CopyStateView::Surplus)
 }
 
 /// What an operator does about nodes that need it.
@@ -175,11 +196,13 @@ fn shards(view: &ClusterView) -> usize {
 }
 
 fn records(view: &OwnershipView) -> String {
-    let mut table = TextTable::new(["shard", "owner", "owner id", "wanted by", "claims", "last modified", "etag"]);
+    let mut table =
+        TextTable::new(["shard", "owner", "copies", "owner id", "wanted by", "claims", "last modified", "etag"]);
     for record in &view.value {
         table.line([
             record.partition_id.clone(),
             optional(record.owner_name.clone(), |name| name),
+            record.copies.join(" "),
             optional(record.owner_id.clone(), |id| id),
             optional(record.wanted_by.clone(), |name| name),
             record.claims.to_string(),

@@ -2,7 +2,14 @@
 //!
 //! With P shards and N nodes that are alive, each node gets floor(P/N) or ceil(P/N) shards. A node claims shards without
 //! a living owner up to the higher number. The node with the fewest asks the one with the most for a shard, if that has
-//! at least two more: the record says who wants it, and the owner finishes what is in flight and gives it up for that
+//! at least two more.
+//!
+//! Only a node with a complete copy of a shard is eligible for it. If no such node is below its share, the one with the fewest
+//! claims the shard all the same. Where not all nodes are eligible for all shards, the shares may differ by more than one: a shard
+//! moves only to a node that has at least two fewer. An owner that is about to remove its copy is asked for the shard by the
+//! eligible node with the fewest, whatever it has.
+//!
+//! A request goes like this: the record says who wants it, and the owner finishes what is in flight and gives it up for that
 //! node. If it does not, the shard is claimed by force. A node that is about to stop finishes what is in flight and gives
 //! everything up; it has no share any more, and stays the owner of what it has not given up yet.
 //!
@@ -55,8 +62,13 @@ pub struct ClusterView<'a> {
     pub leaving: &'a BTreeSet<NodeId>,
     /// The record of each shard, by its number.
     pub shards: &'a [ShardRecord],
-    /// The shards that the node leaves to others for now, because it could not serve them.
-    pub avoided: &'a BTreeSet<usize>,
+    /// The nodes that may own each shard: those with a complete copy that are alive, neither stop nor are drained, and have not failed
+    /// to serve it.
+    pub eligible: &'a [BTreeSet<NodeId>],
+    /// The shards whose owners are about to remove their copies.
+    pub surplus: &'a BTreeSet<usize>,
+    /// Whether the node itself stops: it gives up also what no other node is eligible for.
+    pub is_stopping: bool,
     /// How long an owner has to give up a shard that is wanted, longer than its own limit for finishing what is in flight.
     /// So long is a shard kept for the node that asked for it.
     pub drain_wait: Duration,
@@ -81,25 +93,28 @@ pub enum BalanceStep {
 
 /// What a node does next. A node that is not alive itself does nothing.
 pub fn next_steps(view: &ClusterView<'_>, strategy: Strategy) -> Vec<BalanceStep> {
-    let ClusterView { me, alive, leaving, shards, avoided, drain_wait } = *view;
-    let mine = |shard: &ShardRecord| shard.owner.as_ref() == Some(me);
+    let ClusterView { me, alive, leaving, shards, eligible, drain_wait, .. } = *view;
     let stays = |node: &&NodeId| !leaving.contains(*node);
-    // A request of a node that died meanwhile, or is about to stop, counts for nothing.
-    let wanted = |shard: &ShardRecord| shard.wanted.clone().filter(|(by, _)| alive.contains(by) && stays(&by));
+    let may_own = |node: &NodeId, shard: usize| eligible.get(shard).is_some_and(|nodes| nodes.contains(node));
+    // A request of a node that died meanwhile, is about to stop, or has no copy any more, counts for nothing.
+    let wanted = |number: usize, shard: &ShardRecord| {
+        shard.wanted.clone().filter(|(by, _)| alive.contains(by) && stays(&by) && may_own(by, number))
+    };
     if leaving.contains(me) {
-        let owned = shards.iter().enumerate().filter(|(_, shard)| mine(shard));
-        return owned.map(|(shard, _)| BalanceStep::Drain(shard)).collect();
+        return drains(view);
     }
     if !alive.contains(me) {
         return Vec::new();
     }
     let mut steps = Vec::new();
     // Each shard counts for the node that will have it.
-    let mut counts: BTreeMap<&NodeId, usize> = alive.iter().filter(stays).map(|node| (node, 0)).collect();
+    let takes_any = |node: &&NodeId| eligible.iter().any(|nodes| nodes.contains(*node));
+    let mut counts: BTreeMap<&NodeId, usize> =
+        alive.iter().filter(stays).filter(takes_any).map(|node| (node, 0)).collect();
     let (mut free, mut steals, mut is_any_left) = (Vec::new(), Vec::new(), false);
     for (number, shard) in shards.iter().enumerate() {
         let owner = shard.owner.as_ref().filter(|owner| alive.contains(*owner));
-        let heir = match (owner, wanted(shard)) {
+        let heir = match (owner, wanted(number, shard)) {
             (None, None) => {
                 free.push(number);
                 continue;
@@ -125,10 +140,10 @@ pub fn next_steps(view: &ClusterView<'_>, strategy: Strategy) -> Vec<BalanceStep
                 alive.get(&by)
             }
             (Some(owner), Some(_) | None) => {
-                if owner != me {
+                if owner != me && may_own(me, number) {
                     steals.push((number, owner));
+                    is_any_left |= leaving.contains(owner);
                 }
-                is_any_left |= leaving.contains(owner);
                 Some(owner)
             }
         };
@@ -136,36 +151,72 @@ pub fn next_steps(view: &ClusterView<'_>, strategy: Strategy) -> Vec<BalanceStep
             *count += 1;
         }
     }
-    let most = shards.len().div_ceil(counts.len());
-    let mut own = counts.get(me).copied().unwrap_or_default();
+    let most = shards.len().div_ceil(counts.len().max(1));
     let mut left = if strategy == Strategy::Greedy { usize::MAX } else { 1 };
-    // A shard that nobody can serve now does not keep the others from being balanced.
-    free.retain(|shard| !avoided.contains(shard));
-    // Nodes that claim at the same time begin with different shards.
-    free.sort_by_key(|shard| rank(me, *shard));
-    let claimed: Vec<usize> = free.iter().copied().take(most.saturating_sub(own).min(left)).collect();
-    steps.extend(claimed.iter().map(|shard| BalanceStep::Claim(*shard)));
-    // Shards that are free, or will be, even out the shares without a move.
-    if !free.is_empty() || is_any_left {
-        return steps;
-    }
-    steals.sort_by_key(|(shard, _)| rank(me, *shard));
-    while left > 0 {
-        let others = || counts.iter().filter(|(node, _)| **node != me);
-        let Some((richest, theirs)) = others().max_by_key(|(_, count)| **count) else { break };
-        let (richest, theirs) = (*richest, *theirs);
-        // The poorest take first. Otherwise several nodes would take from one that then has too little.
-        let is_poorest = others().all(|(_, count)| own <= *count);
-        if !is_poorest || theirs < own + 2 {
-            break;
+    // A shard that this node cannot serve does not keep it from asking for others.
+    free.retain(|shard| may_own(me, *shard));
+    // What few can take comes first. Nodes that claim at the same time begin with different shards.
+    free.sort_by_key(|shard| (eligible[*shard].len(), rank(me, *shard)));
+    for shard in &free {
+        let own = counts.get(me).copied().unwrap_or_default();
+        if left > 0 && (own < most || has_fewest(me, &eligible[*shard], &counts)) {
+            steps.push(BalanceStep::Claim(*shard));
+            counts.insert(me, own + 1);
+            left -= 1;
         }
-        let Some(at) = steals.iter().position(|(_, owner)| *owner == richest) else { break };
-        steps.push(BalanceStep::Steal(steals.remove(at).0));
-        counts.insert(richest, theirs - 1);
-        own += 1;
-        left -= 1;
+    }
+    // Shards that are free, or will be, even out the shares without a move.
+    if free.is_empty() && !is_any_left {
+        steals.sort_by_key(|(shard, _)| rank(me, *shard));
+        steps.extend(next_steals(view, steals, counts, left));
     }
     steps
+}
+
+/// The shards that a node that leaves gives up.
+fn drains(view: &ClusterView<'_>) -> Vec<BalanceStep> {
+    let ClusterView { me, alive, leaving, shards, eligible, is_stopping, .. } = *view;
+    // A node that was drained serves on what no other one can take, unless all were drained.
+    let serves_on = !is_stopping && alive.iter().any(|node| !leaving.contains(node));
+    let is_given_up = |(number, shard): &(usize, &ShardRecord)| {
+        let has_other = eligible.get(*number).is_some_and(|nodes| nodes.iter().any(|node| node != me));
+        shard.owner.as_ref() == Some(me) && (has_other || !serves_on)
+    };
+    shards.iter().enumerate().filter(is_given_up).map(|(number, _)| BalanceStep::Drain(number)).collect()
+}
+
+/// The shards that a node asks for, at most `left`, of these with their owners.
+fn next_steals<'a>(
+    view: &ClusterView<'a>,
+    mut steals: Vec<(usize, &'a NodeId)>,
+    mut counts: BTreeMap<&'a NodeId, usize>,
+    left: usize,
+) -> Vec<BalanceStep> {
+    let ClusterView { me, eligible, surplus, .. } = *view;
+    let mut steps = Vec::new();
+    while steps.len() < left {
+        let own = counts.get(me).copied().unwrap_or_default();
+        let count = |owner: &NodeId| counts.get(owner).copied().unwrap_or_default();
+        // The poorest take first. Otherwise several nodes would take from one that then has too little.
+        let is_for_me = |(at, (shard, owner)): &(usize, &(usize, &NodeId))| {
+            let is_due = surplus.contains(shard) || count(owner) >= own + 2;
+            (is_due && has_fewest(me, &eligible[*shard], &counts)).then_some((*at, count(owner)))
+        };
+        let due = steals.iter().enumerate().filter_map(|steal| is_for_me(&steal));
+        // The richest gives first, and of its shards the first one.
+        let Some((at, theirs)) = due.max_by_key(|(at, count)| (*count, std::cmp::Reverse(*at))) else { break };
+        let (shard, owner) = steals.remove(at);
+        steps.push(BalanceStep::Steal(shard));
+        counts.entry(owner).and_modify(|count| *count = theirs.saturating_sub(1));
+        counts.insert(me, own + 1);
+    }
+    steps
+}
+
+/// Whether none of the nodes that are eligible has fewer shards than this one.
+fn has_fewest(me: &NodeId, eligible: &BTreeSet<NodeId>, counts: &BTreeMap<&NodeId, usize>) -> bool {
+    let own = counts.get(me).copied().unwrap_or_default();
+    eligible.iter().filter_map(|node| counts.get(node)).all(|count| own <= *count)
 }
 
 /// A number that differs from node to node.

@@ -19,8 +19,11 @@ use std::{
 use super::{
     NodeAddress,
     balance::{BalanceStep, ClusterView, NodeId, Strategy, next_steps},
+    copies::{CopyPlan, HeldCopy},
     lease::{LeaseIntervals, LiveNodes},
-    records::{ClusterRecords, NodeRecord, OwnershipRecord, OwnershipScope, ShardPosition, StoredRecord, Versioned},
+    records::{
+        ClusterRecords, CopyState, NodeRecord, OwnershipRecord, OwnershipScope, ShardPosition, StoredRecord, Versioned,
+    },
     shard_address,
 };
 
@@ -43,6 +46,10 @@ pub struct ClaimSettings {
     pub strategy: Strategy,
     /// How long an owner has to give up a shard that is wanted.
     pub drain_wait: Duration,
+    /// The number of nodes that have a copy of a shard.
+    pub copies: usize,
+    /// How long a node is dead or drained until others take the place of its copies.
+    pub replace_after: Duration,
     /// The names in ownership records.
     pub scope: OwnershipScope,
 }
@@ -107,8 +114,7 @@ pub struct Claims {
     /// renewal proves the opposite.
     gone: BTreeMap<NodeId, u64>,
     leaving: bool,
-    /// Whether the node has no complete copy of a shard yet.
-    is_behind: bool,
+    copies: CopyPlan,
     /// Whether an operator has removed the node's record while it ran, and it has not caught up since. It writes none before:
     /// the changelog would be kept for a node that may not be able to follow it.
     is_forgotten: bool,
@@ -119,7 +125,7 @@ pub struct Claims {
 impl Claims {
     /// A node that has read nothing.
     pub fn new(settings: ClaimSettings) -> Self {
-        let live = LiveNodes::new(settings.intervals);
+        let (live, copies) = (LiveNodes::new(settings.intervals), CopyPlan::new(settings.shards));
         Self {
             settings,
             records: ClusterRecords::default(),
@@ -135,7 +141,7 @@ impl Claims {
             given_up: BTreeSet::new(),
             gone: BTreeMap::new(),
             leaving: false,
-            is_behind: false,
+            copies,
             is_forgotten: false,
             failed: BTreeMap::new(),
         }
@@ -151,12 +157,19 @@ impl Claims {
         &self.records
     }
 
-    /// The node's next record, and the revision that its record must have.
-    pub fn renewal(&mut self, now: Duration, positions: Vec<ShardPosition>) -> (NodeRecord, u64) {
+    /// The node's next record, and the revision that its record must have. What it has of each shard is added to the positions.
+    pub fn renewal(&mut self, now: Duration, mut positions: Vec<ShardPosition>) -> (NodeRecord, u64) {
         self.renewals += 1;
+        positions.resize(self.settings.shards, ShardPosition::default());
+        for (shard, at) in positions.iter_mut().enumerate() {
+            (at.state, at.failed) = (Some(self.copies.state(shard)), self.avoids(shard, now));
+        }
+        let behind = self.is_behind() && !self.leaving;
+        // Releases that follow every shard do not count on it before.
+        let has_any = (0..self.settings.shards).any(|shard| self.copies.may_own(shard));
+        let leaving = self.takes_none(now) || (behind && !has_any);
         let ClaimSettings { me, name, address, version, .. } = self.settings.clone();
-        let leaving = self.takes_none(now);
-        let (renewals, behind) = (self.renewals, self.is_behind && !self.leaving);
+        let renewals = self.renewals;
         (NodeRecord { id: me, name, address, version, renewals, positions, leaving, behind }, self.revision)
     }
 
@@ -215,10 +228,19 @@ impl Claims {
             },
         }
         let readable = 2 * self.settings.intervals.renewal();
-        let passed = self.read.map_or(Duration::ZERO, |read| now.saturating_sub(read).min(readable));
+        let since_read = self.read.map_or(Duration::ZERO, |read| now.saturating_sub(read));
+        let passed = since_read.min(readable);
+        if since_read > readable {
+            // Nodes may have died unseen, and others count on the copies that are left.
+            self.copies.begin_again();
+        }
         self.read = Some(now);
         self.live.read(now, records.revisions());
         self.records = records;
+        let revisions: BTreeMap<NodeId, u64> = self.records.revisions().collect();
+        self.gone.retain(|node, revision| revisions.get(node) == Some(revision));
+        let alive = self.alive();
+        self.copies.read(&self.settings, &self.records, &alive, passed);
         let before = std::mem::take(&mut self.requests);
         for (shard, record) in self.records.shards.iter().enumerate() {
             let Some(by) = &record.value.wanted_by else { continue };
@@ -226,8 +248,6 @@ impl Claims {
             let waited = before.get(&request).map_or(Duration::ZERO, |waited| *waited + passed);
             self.requests.insert(request, waited);
         }
-        let revisions: BTreeMap<NodeId, u64> = self.records.revisions().collect();
-        self.gone.retain(|node, revision| revisions.get(node) == Some(revision));
         for shard in 0..self.settings.shards {
             self.note_owner(shard, now);
         }
@@ -247,10 +267,27 @@ impl Claims {
         self.leaving = true;
     }
 
-    /// Whether the node has no complete copy of a shard yet: it takes none before.
-    pub fn note_behind(&mut self, is_behind: bool) {
-        self.is_behind = is_behind;
-        self.is_forgotten &= is_behind;
+    /// Takes what the server has of each shard.
+    pub fn note_held(&mut self, held: impl IntoIterator<Item = (usize, HeldCopy)>) {
+        held.into_iter().for_each(|(shard, held)| self.copies.note_held(shard, held));
+        self.is_forgotten &= self.is_behind();
+    }
+
+    /// Whether the node has not everything of a shard that it has, or fetches, a copy of. An owner has all that the changelog has.
+    fn is_behind(&self) -> bool {
+        (0..self.settings.shards).any(|shard| self.copies.is_behind(shard) && self.owned(shard).is_none())
+    }
+
+    /// Whether the node has a copy of a shard, or should fetch one. Once it should not, the server removes the copy.
+    pub fn keeps(&self, shard: usize) -> bool {
+        self.copies.keeps(shard)
+    }
+
+    /// The sequence up to which the changelog of a shard may be trimmed.
+    pub fn trimmable(&self, shard: usize) -> u64 {
+        let ClaimSettings { copies, replace_after, .. } = self.settings;
+        let counted = self.copies.counted(&self.records, replace_after);
+        self.records.trimmable(shard, copies, &counted, &self.alive())
     }
 
     /// The node fetches a copy that it can follow with: the changelog is kept for it.
@@ -293,10 +330,17 @@ impl Claims {
         let waited = |shard, by: &NodeId| self.requests.get(&(shard, by.clone())).copied().unwrap_or_default();
         let shards = self.records.shards.iter().enumerate();
         let shards: Vec<_> = shards.map(|(number, shard)| shard.value.shard_record(|by| waited(number, by))).collect();
-        let drain_wait = self.settings.drain_wait;
-        let avoided = (0..shards.len()).filter(|shard| self.avoids(*shard, now)).collect();
-        let view =
-            ClusterView { me: &me, alive: &alive, leaving: &leaving, shards: &shards, avoided: &avoided, drain_wait };
+        let eligible: Vec<_> = (0..shards.len()).map(|shard| self.eligible(shard, &alive, &leaving, now)).collect();
+        let view = ClusterView {
+            me: &me,
+            alive: &alive,
+            leaving: &leaving,
+            shards: &shards,
+            eligible: &eligible,
+            surplus: &self.surplus(),
+            is_stopping: self.takes_none(now),
+            drain_wait: self.settings.drain_wait,
+        };
         let steps = next_steps(&view, self.settings.strategy);
         self.draining.clear();
         let mut changes = Vec::new();
@@ -404,7 +448,40 @@ impl Claims {
 
     fn takes_none(&self, now: Duration) -> bool {
         let could_serve_none = (0..self.settings.shards).all(|shard| self.avoids(shard, now));
-        self.leaving || self.is_behind || could_serve_none
+        self.leaving || could_serve_none
+    }
+
+    /// The nodes that may own a shard. A copy that is about to be removed is better than none.
+    fn eligible(
+        &self,
+        shard: usize,
+        alive: &BTreeSet<NodeId>,
+        leaving: &BTreeSet<NodeId>,
+        now: Duration,
+    ) -> BTreeSet<NodeId> {
+        let is_able = |node: &&NodeRecord| {
+            let has_failed = node.positions.get(shard).is_none_or(|at| at.failed);
+            let is_mine = node.id == self.settings.me;
+            let may_own = !is_mine || (self.copies.may_own(shard) && !self.avoids(shard, now));
+            alive.contains(&node.id) && !leaving.contains(&node.id) && !has_failed && may_own
+        };
+        let with = |state: CopyState| -> BTreeSet<NodeId> {
+            let nodes = self.records.nodes.values().map(|node| &node.value);
+            let nodes = nodes.filter(is_able).filter(|node| node.copy(shard) == state);
+            nodes.map(|node| node.id.clone()).collect()
+        };
+        let complete = with(CopyState::Complete);
+        if complete.is_empty() { with(CopyState::Surplus) } else { complete }
+    }
+
+    /// The shards whose owners are about to remove their copies.
+    fn surplus(&self) -> BTreeSet<usize> {
+        let is_surplus = |(number, shard): &(usize, &Versioned<OwnershipRecord>)| {
+            let owner = shard.value.owner_id.as_ref().and_then(|owner| self.records.node(owner));
+            owner.is_some_and(|owner| owner.copy(*number) == CopyState::Surplus)
+        };
+        let shards = self.records.shards.iter().enumerate();
+        shards.filter(is_surplus).map(|(number, _)| number).collect()
     }
 
     fn avoids(&self, shard: usize, now: Duration) -> bool {

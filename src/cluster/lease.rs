@@ -47,6 +47,11 @@ impl LeaseIntervals {
         self.renewal
     }
 
+    /// The time without a change after which a node is dead.
+    pub fn expiry(self) -> Duration {
+        self.expiry
+    }
+
     /// Whether an owner whose last confirmed renewal was sent at `confirmed` may still act at `now`, both on its monotonic
     /// clock. Checked before each delivery attempt. Neither a claim nor a record of the changelog is a renewal: readers of
     /// leases do not see them.

@@ -30,7 +30,7 @@ use super::{
     balance::NodeId,
     claim::{ClaimSettings, Claims, OwnershipChange, ReadProblem, ShardRole},
     membership::{ClusterSnapshot, Command, Membership, MembershipEnd, RequestError},
-    records::{RecordError, RecordStore, drained_key, encode, node_key, shard_key},
+    records::{CopyState, NodeRecord, RecordError, RecordStore, drained_key, encode, node_key, shard_key},
 };
 
 /// The pause between two attempts to connect to an owner.
@@ -136,8 +136,7 @@ impl<S: RecordStore> Member<S> {
 
     /// Renews, reads and writes what follows.
     async fn turn(&mut self, renews: bool) -> Result<(), ReadProblem> {
-        let has_caught_up = |shard: &ClaimDriver| shard.progress.has_caught_up.load(Ordering::Acquire);
-        self.claims.note_behind(!self.shards.iter().all(has_caught_up));
+        self.claims.note_held(self.shards.iter().map(|driver| (driver.shard, driver.progress.held())));
         if self.shards.iter().any(|shard| shard.progress.copy().is_some()) {
             self.claims.note_copy();
         }
@@ -221,7 +220,12 @@ impl<S: RecordStore> Member<S> {
                     tracing::warn!(
                         "an operator has removed the record of this node: it joins again once it has caught up"
                     );
-                    self.shards.iter().for_each(|shard| shard.progress.has_caught_up.store(false, Ordering::Release));
+                    for driver in &self.shards {
+                        // An owner has all that the changelog has.
+                        if matches!(self.claims.role(driver.shard), ShardRole::Standby(_)) {
+                            driver.progress.note_doubt();
+                        }
+                    }
                 }
                 Ok(true)
             }
@@ -279,9 +283,11 @@ impl<S: RecordStore> Member<S> {
     /// Tells the server what it is for each shard, and everyone how the cluster looks.
     fn publish(&mut self) {
         for index in 0..self.shards.len() {
-            let ClaimDriver { shard, role, progress, .. } = &self.shards[index];
+            let ClaimDriver { shard, role, keeps, progress, .. } = &self.shards[index];
             let shard = *shard;
-            progress.flushed_by_all.store(self.claims.records().flushed_by_all(shard), Ordering::Release);
+            progress.trimmable.store(self.claims.trimmable(shard), Ordering::Release);
+            let keeps_now = self.claims.keeps(shard);
+            keeps.send_if_modified(|keeps| std::mem::replace(keeps, keeps_now) != keeps_now);
             let served = &mut self.served[index];
             let current = role.borrow().clone();
             let next = match (self.claims.role(shard), current) {
@@ -442,8 +448,14 @@ impl<S: RecordStore> Member<S> {
             let names: Vec<&str> = living.map(|node| node.name.as_str()).collect();
             return Err(RequestError::NotAlive(name.to_owned(), names.join(", ")));
         };
-        if node.behind {
-            return Err(RequestError::CatchingUp(name.to_owned()));
+        match node.copy(shard) {
+            CopyState::Complete => {}
+            CopyState::Incomplete => return Err(RequestError::CatchingUp(name.to_owned())),
+            CopyState::None | CopyState::Surplus => {
+                let has_one = |node: &&NodeRecord| node.copy(shard) == CopyState::Complete;
+                let names: Vec<&str> = living.filter(has_one).map(|node| node.name.as_str()).collect();
+                return Err(RequestError::NoCopy(name.to_owned(), shard, names.join(", ")));
+            }
         }
         if records.leaving().contains(&node.id) {
             return Err(RequestError::Leaving(name.to_owned()));

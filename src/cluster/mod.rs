@@ -1,7 +1,7 @@
-//! Sharing shards among the nodes of a cluster: who is alive (`lease`), and which shard a node takes or gives up
-//! (`balance`).
+//! Sharing shards among the nodes of a cluster: who is alive (`lease`), which shard a node takes or gives up (`balance`), and
+//! of which shards it has a copy (`copies`).
 //!
-//! Both are pure: what a node has read and the time are arguments. [`ShardClaim`] and [`ClaimDriver`] are the two ends of a
+//! All are pure: what a node has read and the time are arguments. [`ShardClaim`] and [`ClaimDriver`] are the two ends of a
 //! channel: the driver reads and writes the records of the cluster and says which [`Role`] this node has for a shard; the
 //! server holds the claim and serves.
 //!
@@ -10,6 +10,7 @@
 
 pub mod balance;
 pub mod claim;
+pub mod copies;
 pub mod lease;
 pub mod member;
 pub mod membership;
@@ -34,6 +35,7 @@ use tokio::{
 
 use self::{
     balance::NodeId,
+    copies::HeldCopy,
     records::{CopyProgress, ShardPosition},
 };
 
@@ -164,12 +166,11 @@ pub struct ShardProgress {
     pub expiry_paused: AtomicBool,
     /// The sequence of the fence with which this node took the shard then. Written by the server, after the time.
     pub epoch: AtomicU64,
-    /// Whether the local store has applied all that the changelog had: once, or since an operator removed the record of this
-    /// node. Before, the node claims nothing. Written by the server; the driver takes it back.
-    pub has_caught_up: AtomicBool,
-    /// The lowest synced sequence of all nodes that have a record, also of those that are down: the changelog may be
-    /// trimmed up to it. Written by the driver; 0 while it is not known.
-    pub flushed_by_all: AtomicU64,
+    /// The sequence up to which the changelog may be trimmed, as far as all copies are concerned (`ClusterRecords::trimmable`).
+    /// Written by the driver; 0 while it is not known.
+    pub trimmable: AtomicU64,
+    /// What the local store is. Written by the server; the driver takes back that it is complete.
+    held: Mutex<HeldCopy>,
     /// The copy of the owner's store that this node fetches. Written by the server.
     copy: Mutex<Option<CopyProgress>>,
 }
@@ -193,6 +194,33 @@ impl ShardProgress {
             expiry_paused: self.expiry_paused.load(Ordering::Acquire),
             epoch,
             copy: self.copy(),
+            ..ShardPosition::default()
+        }
+    }
+
+    /// What the local store is. Before it is complete, the node does not claim the shard.
+    pub fn held(&self) -> HeldCopy {
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says what the local store is.
+    pub fn note_held(&self, held: HeldCopy) {
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = held;
+    }
+
+    /// Says that a copy is there, which may not be complete. One that is stays so.
+    pub fn note_any(&self) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if *held == HeldCopy::None {
+            *held = HeldCopy::Incomplete;
+        }
+    }
+
+    /// Says that a complete copy must prove that again.
+    pub fn note_doubt(&self) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if *held == HeldCopy::Complete {
+            *held = HeldCopy::Incomplete;
         }
     }
 
@@ -225,6 +253,9 @@ pub struct ShardClaim {
     pub shard: usize,
     /// What this node is for it now. The sender is gone when the driver has ended.
     pub role: watch::Receiver<Role>,
+    /// Whether this node has or fetches a copy. Once that is false, the server removes the copy and says so in `progress`; it is
+    /// not asked for another one, nor for a claim, before.
+    pub keeps: watch::Receiver<bool>,
     /// What the server reports, and the driver answers.
     pub progress: Arc<ShardProgress>,
     given_up: mpsc::UnboundedSender<(Lease, GivenUp)>,
@@ -246,17 +277,20 @@ pub struct ClaimDriver {
     pub shard: usize,
     /// What this node is for it.
     pub role: watch::Sender<Role>,
+    /// Whether this node has or fetches a copy.
+    pub keeps: watch::Sender<bool>,
     /// What the server reports, and the driver answers.
     pub progress: Arc<ShardProgress>,
     /// The claims that the server has given up.
     pub given_up: mpsc::UnboundedReceiver<(Lease, GivenUp)>,
 }
 
-/// Both ends of the claim of a shard, as a standby of an unknown owner.
-pub fn claim(shard: usize) -> (ShardClaim, ClaimDriver) {
+/// Both ends of the claim of a shard, as a standby of an unknown owner with this copy.
+pub fn claim(shard: usize, held: HeldCopy) -> (ShardClaim, ClaimDriver) {
     let (role_of, role) = watch::channel(Role::Standby { owner: None });
+    let (keeps_of, keeps) = watch::channel(held != HeldCopy::None);
     let (given_up, given) = mpsc::unbounded_channel();
-    let progress = Arc::new(ShardProgress::default());
-    let claim = ShardClaim { shard, role, progress: Arc::clone(&progress), given_up };
-    (claim, ClaimDriver { shard, role: role_of, progress, given_up: given })
+    let progress = Arc::new(ShardProgress { held: held.into(), ..ShardProgress::default() });
+    let claim = ShardClaim { shard, role, keeps, progress: Arc::clone(&progress), given_up };
+    (claim, ClaimDriver { shard, role: role_of, keeps: keeps_of, progress, given_up: given })
 }

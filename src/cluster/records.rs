@@ -29,7 +29,7 @@ pub struct NodeRecord {
     pub positions: Vec<ShardPosition>,
     /// Whether it takes no shard, because it stops, has not caught up yet or cannot serve.
     pub leaving: bool,
-    /// Whether it has not caught up yet.
+    /// Whether it has not caught up yet with a shard that it has or fetches a copy of.
     #[serde(default)]
     pub behind: bool,
 }
@@ -54,6 +54,26 @@ pub struct ShardPosition {
     /// The copy of the owner's store that it fetches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy: Option<CopyProgress>,
+    /// What it has of the shard; [`None`] for a release that follows every shard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<CopyState>,
+    /// Whether it leaves the shard to others for now, because it could not serve it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failed: bool,
+}
+
+/// What a node has of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum CopyState {
+    /// No copy: it forwards what concerns the shard.
+    None,
+    /// A copy that does not have everything yet, or one that it fetches.
+    Incomplete,
+    /// A copy that has everything, and follows on.
+    Complete,
+    /// The same, and about to be removed: nobody counts on it.
+    Surplus,
 }
 
 /// How much of a copy of the owner's store a node has.
@@ -63,6 +83,14 @@ pub struct CopyProgress {
     pub received: u64,
     /// The bytes of all files; 0 before the owner has answered.
     pub bytes: u64,
+}
+
+impl NodeRecord {
+    /// What it has of a shard.
+    pub fn copy(&self, shard: usize) -> CopyState {
+        let Some(at) = self.positions.get(shard) else { return CopyState::None };
+        at.state.unwrap_or(if self.behind { CopyState::Incomplete } else { CopyState::Complete })
+    }
 }
 
 /// What the record of a shard says: the fields of Azure's ownership records, and what a change of the owner needs. The
@@ -276,14 +304,26 @@ impl ClusterRecords {
         positions.filter(|(_, at)| at.time > 0).max_by_key(|(_, at)| at.epoch)
     }
 
-    /// The lowest position up to which every node with a record has synced a shard, also one that is down or has left. What
-    /// a record that cannot be read says is not known.
-    pub fn flushed_by_all(&self, shard: usize) -> u64 {
-        if self.unreadable.values().any(|(is_there, _)| *is_there) {
+    /// The position up to which the changelog of a shard may be trimmed: the lowest one that a copy has synced, if so many nodes
+    /// as `copies`, or all there are, have complete ones. 0: not at all. `counted` are the names of the nodes that count when copies
+    /// are divided.
+    ///
+    /// A node that is dead keeps what it needs, until others have taken its place. What a record that cannot be read says is not
+    /// known.
+    pub fn trimmable(&self, shard: usize, copies: usize, counted: &BTreeSet<String>, alive: &BTreeSet<NodeId>) -> u64 {
+        let is_complete =
+            |name: &&String| self.nodes.get(*name).is_some_and(|node| node.value.copy(shard) == CopyState::Complete);
+        let complete = counted.iter().filter(is_complete).count();
+        if complete < copies.min(counted.len()) || self.unreadable.values().any(|(is_there, _)| *is_there) {
             return 0;
         }
-        let flushed = |node: &Versioned<NodeRecord>| node.value.positions.get(shard).map_or(0, |at| at.flushed);
-        self.nodes.values().map(flushed).min().unwrap_or_default()
+        let is_kept_for = |(name, node): &(&String, &Versioned<NodeRecord>)| {
+            let is_replaced = complete >= copies && !counted.contains(*name) && !alive.contains(&node.value.id);
+            node.value.copy(shard) != CopyState::None && !is_replaced
+        };
+        let flushed =
+            |(_, node): (_, &Versioned<NodeRecord>)| node.value.positions.get(shard).map_or(0, |at| at.flushed);
+        self.nodes.iter().filter(is_kept_for).map(flushed).min().unwrap_or_default()
     }
 }
 

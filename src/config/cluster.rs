@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::{
     Server,
     layers::Layers,
-    read::{self, HOUR, KIB, TIB},
+    read::{self, DAY, HOUR, KIB, TIB},
 };
 
 /// A node of a cluster.
@@ -35,6 +35,10 @@ pub struct Cluster {
     pub copy_rate: u64,
     /// The number of shards.
     pub shards: usize,
+    /// The number of nodes that have a copy of a shard.
+    pub copies: usize,
+    /// How long a node is dead or drained until others take the place of its copies.
+    pub replace_after: Duration,
     /// How fast a node takes shards.
     pub strategy: ClusterStrategy,
     /// The address of the listener for other nodes. With several shards each has one, on the ports from this one on.
@@ -139,6 +143,10 @@ pub(super) struct RawCluster {
     copy_rate: u64,
     #[serde(deserialize_with = "read::count::<_, _, 1, 64>")]
     shards: usize,
+    #[serde(deserialize_with = "read::count::<_, _, 0, 64>")]
+    copies: usize,
+    #[serde(deserialize_with = "read::wait::<_, 1_000, { 30 * DAY }>")]
+    replace_after: Duration,
     #[serde(deserialize_with = "read::filled")]
     strategy: String,
     #[serde(deserialize_with = "read::optional_address")]
@@ -222,6 +230,14 @@ impl RawCluster {
                 None
             }
         };
+        if self.copies < 2 {
+            let allowed =
+                "a whole number from 2 to 64: the owner of a shard and at least one node that takes over from it";
+            layers.refuse(&["cluster.copies"], allowed);
+        }
+        if self.replace_after < self.expiry {
+            layers.refuse(&["cluster.replace_after", "cluster.expiry"], "at least cluster.expiry");
+        }
         check_ports(layers, self.shards, self.node_listen, self.advertise.as_deref());
         if self.stream_bytes > 0 && self.stream_bytes < 2 * self.stream_keep_bytes {
             let keys = ["cluster.stream_bytes", "cluster.stream_keep_bytes"];
@@ -255,6 +271,8 @@ impl RawCluster {
             stream_keep_bytes: self.stream_keep_bytes,
             copy_rate: self.copy_rate,
             shards: self.shards,
+            copies: self.copies,
+            replace_after: self.replace_after,
             strategy: strategy?,
             listen: self.node_listen?,
             advertise: self.advertise,

@@ -26,12 +26,19 @@ pub(super) struct LocalStore {
     options: RocksOptions,
     /// [`None`] once it was closed.
     open: Mutex<Option<Arc<RocksStore>>>,
+    /// Held while the folder for a store that arrives is used.
+    arriving: Mutex<()>,
 }
 
 impl LocalStore {
     pub(super) fn open(data_dir: &Path, options: RocksOptions) -> Result<Self, OpenError> {
         let store = RocksStore::open(data_dir, &options)?;
-        Ok(Self { data_dir: data_dir.to_owned(), options, open: Mutex::new(Some(Arc::new(store))) })
+        Ok(Self {
+            data_dir: data_dir.to_owned(),
+            options,
+            open: Mutex::new(Some(Arc::new(store))),
+            arriving: Mutex::default(),
+        })
     }
 
     pub(super) fn data_dir(&self) -> &Path {
@@ -51,6 +58,11 @@ impl LocalStore {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The turn of one that uses the folder for a store that arrives. A transfer that was given up may not have ended yet.
+    pub(super) fn arriving(&self) -> MutexGuard<'_, ()> {
+        self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Puts the store that has arrived in the place of this one, and opens it. Nothing may use the store meanwhile.
     ///
     /// # Errors
@@ -66,6 +78,34 @@ impl LocalStore {
         received::accept(&self.data_dir).map_err(refuse)?;
         *open = Some(Arc::new(RocksStore::open(&self.data_dir, &self.options)?));
         Ok(())
+    }
+
+    /// Puts an empty store in the place of this one, and opens it. Returns false, and changes nothing, as long as the store is used
+    /// or an empty one cannot be made.
+    ///
+    /// # Errors
+    /// If the empty store does not take the place of this one, or does not open there.
+    pub(super) fn clear(&self) -> Result<bool, OpenError> {
+        let refuse = |source| OpenError::Folder { folder: self.data_dir.clone(), source };
+        let _turn = self.arriving();
+        let empty = received::arriving(&self.data_dir);
+        let removed = match fs::remove_dir_all(&empty) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(refuse(error)),
+            Ok(()) | Err(_) => Ok(()),
+        };
+        if let Err(error) = removed.and_then(|()| RocksStore::open(&empty, &self.options)).map(drop) {
+            tracing::warn!(%error, "the store is not removed yet, because no empty one can be made");
+            return Ok(false);
+        }
+        let mut open = self.lock();
+        let old = open.take().expect("the store is closed only at the end");
+        if let Err(old) = released(old) {
+            *open = Some(old);
+            return Ok(false);
+        }
+        received::accept(&self.data_dir).map_err(refuse)?;
+        *open = Some(Arc::new(RocksStore::open(&self.data_dir, &self.options)?));
+        Ok(true)
     }
 
     /// Closes the store on this thread once no other thread holds it. RocksDB must not be used or closed on another thread

@@ -2,13 +2,47 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use gridhook::cluster::balance::{BalanceStep, ClusterView, NodeId, ShardRecord, Strategy, next_steps};
+use gridhook::cluster::{
+    balance::{BalanceStep, ClusterView, NodeId, ShardRecord, Strategy, next_steps},
+    copies::chosen,
+};
 use proptest::{prop_assert, prop_assert_eq, prop_oneof, proptest, strategy::Strategy as _};
 
 use super::node;
 use crate::spec::{shows, stated};
 
 const DRAIN_WAIT: Duration = Duration::from_secs(10);
+
+/// Every node that is alive and does not leave is eligible for each shard, but this one for those that it avoids.
+fn all_eligible(
+    me: &NodeId,
+    shards: usize,
+    alive: &BTreeSet<NodeId>,
+    leaving: &BTreeSet<NodeId>,
+    avoided: &[usize],
+) -> Vec<BTreeSet<NodeId>> {
+    let of = |shard: usize| {
+        let mut eligible: BTreeSet<NodeId> = alive.difference(leaving).cloned().collect();
+        eligible.retain(|node| node != me || !avoided.contains(&shard));
+        eligible
+    };
+    (0..shards).map(of).collect()
+}
+
+/// What a node does that stops if it leaves.
+fn decided(
+    me: &NodeId,
+    alive: &BTreeSet<NodeId>,
+    leaving: &BTreeSet<NodeId>,
+    shards: &[ShardRecord],
+    avoided: &[usize],
+    strategy: Strategy,
+) -> Vec<BalanceStep> {
+    let eligible = &all_eligible(me, shards.len(), alive, leaving, avoided)[..];
+    let (surplus, is_stopping, drain_wait) = (&BTreeSet::new(), true, DRAIN_WAIT);
+    let view = ClusterView { me, alive, leaving, shards, eligible, surplus, is_stopping, drain_wait };
+    next_steps(&view, strategy)
+}
 
 /// Shards by their owners: `0` is `n0`, `.` none, and `01` is a shard of `n0` that `n1` wants.
 fn shards(text: &str) -> Vec<ShardRecord> {
@@ -26,9 +60,7 @@ fn nodes(numbers: &[usize]) -> BTreeSet<NodeId> {
 }
 
 fn steps(text: &str, alive: &[usize], strategy: Strategy) -> Vec<BalanceStep> {
-    let (me, alive, leaving, shards) = (&node(0), &nodes(alive), &nodes(&[]), &shards(text));
-    let view = ClusterView { me, alive, leaving, shards, avoided: &BTreeSet::new(), drain_wait: DRAIN_WAIT };
-    let mut steps = next_steps(&view, strategy);
+    let mut steps = decided(&node(0), &nodes(alive), &nodes(&[]), &shards(text), &[], strategy);
     steps.sort();
     steps
 }
@@ -93,10 +125,7 @@ fn the_next_step_of_a_node_follows_from_the_records() {
 fn an_owner_that_does_not_give_up_a_shard_loses_it() {
     let (me, alive, leaving) = (node(0), &nodes(&[0, 1]), &nodes(&[]));
     let mut shards = shards("10 10 1 1");
-    let steps = |shards: &[ShardRecord]| {
-        let view = ClusterView { me: &me, alive, leaving, shards, avoided: &BTreeSet::new(), drain_wait: DRAIN_WAIT };
-        next_steps(&view, Strategy::Greedy)
-    };
+    let steps = |shards: &[ShardRecord]| decided(&me, alive, leaving, shards, &[], Strategy::Greedy);
     shards[1].wanted = Some((me.clone(), DRAIN_WAIT - Duration::from_millis(1)));
     assert_eq!(steps(&shards), []);
     shards[1].wanted = Some((me.clone(), DRAIN_WAIT));
@@ -108,10 +137,7 @@ fn a_shard_that_was_given_up_for_a_node_that_does_not_take_it_is_free_again() {
     let mut shards = shards(".1 0 1 2");
     let steps = |shards: &[ShardRecord]| {
         let (me, alive, leaving) = (&node(2), &nodes(&[0, 1, 2]), &nodes(&[]));
-        next_steps(
-            &ClusterView { me, alive, leaving, shards, avoided: &BTreeSet::new(), drain_wait: DRAIN_WAIT },
-            Strategy::Greedy,
-        )
+        decided(me, alive, leaving, shards, &[], Strategy::Greedy)
     };
     shards[0].wanted = Some((node(1), DRAIN_WAIT - Duration::from_millis(1)));
     assert_eq!(steps(&shards), []);
@@ -123,8 +149,8 @@ fn a_shard_that_was_given_up_for_a_node_that_does_not_take_it_is_free_again() {
 fn a_node_that_leaves_gives_everything_up_and_takes_nothing() {
     let _rows = shows(&["S004-046"]);
     let (me, alive, leaving, shards) = (&node(0), &nodes(&[0, 1]), &nodes(&[0]), &shards("0 1 . 01"));
-    let view = ClusterView { me, alive, leaving, shards, avoided: &BTreeSet::new(), drain_wait: DRAIN_WAIT };
-    assert_eq!(next_steps(&view, Strategy::Greedy), [BalanceStep::Drain(0), BalanceStep::Drain(3)]);
+    let steps = decided(me, alive, leaving, shards, &[], Strategy::Greedy);
+    assert_eq!(steps, [BalanceStep::Drain(0), BalanceStep::Drain(3)]);
 }
 
 #[test]
@@ -141,8 +167,7 @@ fn a_leaving_node_keeps_what_it_has_not_given_up_and_gets_nothing_else() {
         ("2 2 2 1", vec![]),
     ] {
         let (me, alive, leaving, shards) = (&node(0), &nodes(&[0, 1, 2]), &nodes(&[1]), &shards(text));
-        let view = ClusterView { me, alive, leaving, shards, avoided: &BTreeSet::new(), drain_wait: DRAIN_WAIT };
-        assert_eq!(next_steps(&view, Strategy::Greedy), expected, "{text}");
+        assert_eq!(decided(me, alive, leaving, shards, &[], Strategy::Greedy), expected, "{text}");
     }
 }
 
@@ -153,12 +178,21 @@ struct Cluster {
     alive: BTreeSet<NodeId>,
     leaving: BTreeSet<NodeId>,
     strategy: Strategy,
+    /// The number of nodes that have a copy of each shard.
+    copies: usize,
 }
 
 impl Cluster {
     fn new(shards: usize, nodes: usize, strategy: Strategy) -> Self {
         let alive = (0..nodes).map(node).collect();
-        Self { shards: vec![ShardRecord::default(); shards], alive, leaving: BTreeSet::new(), strategy }
+        let shards = vec![ShardRecord::default(); shards];
+        Self { shards, alive, leaving: BTreeSet::new(), strategy, copies: usize::MAX }
+    }
+
+    /// The nodes that may own a shard: those with a copy, unless they leave.
+    fn eligible(&self, shard: usize) -> BTreeSet<NodeId> {
+        let with_copy = chosen(shard, self.copies, self.staying().map(|NodeId(name)| name.as_str()));
+        with_copy.into_iter().map(|name| NodeId(name.to_owned())).collect()
     }
 
     /// The nodes that are alive and do not leave.
@@ -170,10 +204,16 @@ impl Cluster {
     /// Returns the number of steps.
     fn round(&mut self) -> usize {
         let before = self.shards.clone();
+        let eligible: Vec<_> = (0..before.len()).map(|shard| self.eligible(shard)).collect();
+        // The copies of nodes that have others in their places.
+        let is_surplus =
+            |shard: &usize| before[*shard].owner.as_ref().is_some_and(|owner| !eligible[*shard].contains(owner));
+        let surplus = &(0..before.len()).filter(is_surplus).collect();
         let mut steps = 0;
         for me in &self.alive {
-            let (alive, leaving, shards) = (&self.alive, &self.leaving, &before);
-            let view = ClusterView { me, alive, leaving, shards, avoided: &BTreeSet::new(), drain_wait: DRAIN_WAIT };
+            let (alive, leaving, shards, eligible) = (&self.alive, &self.leaving, &before, &eligible);
+            let (is_stopping, drain_wait) = (true, DRAIN_WAIT);
+            let view = ClusterView { me, alive, leaving, shards, eligible, surplus, is_stopping, drain_wait };
             for step in next_steps(&view, self.strategy) {
                 let (BalanceStep::Claim(at) | BalanceStep::Force(at) | BalanceStep::Steal(at) | BalanceStep::Drain(at)) =
                     step;
@@ -272,7 +312,49 @@ fn change() -> impl proptest::strategy::Strategy<Value = Change> {
     ]
 }
 
+impl Cluster {
+    fn change(&mut self, change: &Change) {
+        match *change {
+            Change::Join(number) => {
+                self.alive.insert(node(number));
+                self.leaving.remove(&node(number));
+            }
+            Change::Leave(number) | Change::Die(number) if self.staying().all(|name| *name == node(number)) => {}
+            Change::Leave(number) => drop(self.leaving.insert(node(number))),
+            Change::Die(number) => {
+                self.alive.remove(&node(number));
+                self.leaving.remove(&node(number));
+            }
+            Change::Rounds(rounds) => {
+                for _ in 0..rounds {
+                    self.round();
+                }
+            }
+        }
+    }
+}
+
 proptest! {
+    #[test]
+    fn owners_are_nodes_with_copies_and_none_has_two_more_than_another_that_could_have_one_of_them(
+        shards in 1..40usize,
+        copies in 1..5usize,
+        is_greedy: bool,
+        changes in proptest::collection::vec(change(), 0..20),
+    ) {
+        let mut cluster = Cluster { copies, ..Cluster::new(shards, 1, STRATEGIES[usize::from(!is_greedy)]) };
+        changes.iter().for_each(|change| cluster.change(change));
+        cluster.settle();
+        let count = |node: &NodeId| cluster.shards.iter().filter(|shard| shard.owner.as_ref() == Some(node)).count();
+        for (number, shard) in cluster.shards.iter().enumerate() {
+            let owner = shard.owner.as_ref().expect("an owner");
+            let eligible = cluster.eligible(number);
+            prop_assert!(eligible.contains(owner), "{owner:?} owns {number}, and {eligible:?} have copies");
+            let fewest = eligible.iter().map(count).min().expect("a node");
+            prop_assert!(count(owner) < fewest + 2, "{owner:?} keeps {number}: {cluster:?}");
+        }
+    }
+
     #[test]
     fn nodes_that_join_leave_and_flap_end_with_equal_shares(
         shards in 1..40usize,
@@ -281,25 +363,7 @@ proptest! {
     ) {
         let strategy = STRATEGIES[usize::from(!is_greedy)];
         let mut cluster = Cluster::new(shards, 1, strategy);
-        for change in changes {
-            match change {
-                Change::Join(number) => {
-                    cluster.alive.insert(node(number));
-                    cluster.leaving.remove(&node(number));
-                }
-                Change::Leave(number) | Change::Die(number) if cluster.staying().all(|name| *name == node(number)) => {}
-                Change::Leave(number) => drop(cluster.leaving.insert(node(number))),
-                Change::Die(number) => {
-                    cluster.alive.remove(&node(number));
-                    cluster.leaving.remove(&node(number));
-                }
-                Change::Rounds(rounds) => {
-                    for _ in 0..rounds {
-                        cluster.round();
-                    }
-                }
-            }
-        }
+        changes.iter().for_each(|change| cluster.change(change));
         cluster.settle();
         prop_assert_eq!(cluster.counts(), dealt(shards, cluster.staying().count()));
         let stays = |node: &NodeId| cluster.staying().any(|name| name == node);
@@ -310,11 +374,7 @@ proptest! {
 #[test]
 fn a_shard_that_a_node_cannot_serve_keeps_it_from_nothing_else() {
     let (me, alive, leaving) = (&node(0), &nodes(&[0, 1]), &nodes(&[]));
-    let steps = |text: &str, avoided: &[usize]| {
-        let (shards, avoided) = (&shards(text), &avoided.iter().copied().collect());
-        let view = ClusterView { me, alive, leaving, shards, avoided, drain_wait: DRAIN_WAIT };
-        next_steps(&view, Strategy::Greedy)
-    };
+    let steps = |text: &str, avoided: &[usize]| decided(me, alive, leaving, &shards(text), avoided, Strategy::Greedy);
     assert_eq!(steps(". 1", &[]), [BalanceStep::Claim(0)]);
     assert_eq!(steps(". 1", &[0]), []);
     assert_eq!(steps(". . 1 1", &[0]), [BalanceStep::Claim(1)]);
@@ -322,4 +382,58 @@ fn a_shard_that_a_node_cannot_serve_keeps_it_from_nothing_else() {
     assert_eq!(steps(". 1 1 1", &[0]).len(), 1);
     assert!(matches!(steps(". 1 1 1", &[0])[..], [BalanceStep::Steal(1..=3)]));
     assert_eq!(steps(". 1 1 1", &[]), [BalanceStep::Claim(0)]);
+}
+
+/// What `n0` does with shards of which these nodes have copies, and with those of owners that are about to remove theirs.
+fn with_copies(
+    text: &str,
+    eligible: &[&[usize]],
+    surplus: &[usize],
+    leaving: &[usize],
+    is_stopping: bool,
+) -> Vec<BalanceStep> {
+    let (me, alive, leaving, shards) = (&node(0), &nodes(&[0, 1, 2]), &nodes(leaving), &shards(text));
+    let eligible: Vec<_> = eligible.iter().map(|numbers| nodes(numbers)).collect();
+    let (eligible, surplus, drain_wait) = (&eligible[..], &surplus.iter().copied().collect(), DRAIN_WAIT);
+    let view = ClusterView { me, alive, leaving, shards, eligible, surplus, is_stopping, drain_wait };
+    let mut steps = next_steps(&view, Strategy::Greedy);
+    steps.sort();
+    steps
+}
+
+#[test]
+fn only_nodes_with_a_copy_take_a_shard() {
+    let decided = |text: &str, eligible: &[&[usize]]| with_copies(text, eligible, &[], &[], false);
+    use BalanceStep::{Claim, Drain, Steal};
+    // It takes what it has a copy of, and more than its share of that if the others with a copy have as many.
+    assert_eq!(decided(". . .", &[&[0], &[1], &[0, 2]]), [Claim(0)]);
+    assert_eq!(decided(". 0 0 .", &[&[0, 1], &[0], &[0], &[1]]), []);
+    assert_eq!(decided(". 0 1", &[&[0, 1], &[0], &[1]]), [Claim(0)]);
+    assert_eq!(decided("0 0 .", &[&[0], &[0], &[1, 2]]), []);
+    // A shard that it has no copy of, and one that nobody can take, do not keep it from asking.
+    assert_eq!(decided(". 1 1 1", &[&[2], &[0, 1], &[1], &[1]]), [Steal(1)]);
+    assert_eq!(decided(". 1 1 1", &[&[], &[0, 1], &[1], &[1]]), [Steal(1)]);
+    // Another node with a copy and fewer shards asks.
+    assert_eq!(decided("0 1 1 1", &[&[0], &[0, 1, 2], &[1, 2], &[1, 2]]), []);
+    // A request of a node without a copy counts for nothing.
+    assert_eq!(decided("01 0 2", &[&[0, 2], &[0, 1], &[2]]), []);
+    assert_eq!(decided("01 0 2", &[&[0, 1], &[0, 1], &[2]]), [Drain(0)]);
+    assert_eq!(decided(".1 0 2", &[&[0, 2], &[0, 1], &[2]]), [Claim(0)]);
+}
+
+#[test]
+fn an_owner_that_is_about_to_remove_its_copy_is_asked_for_the_shard() {
+    let decided = |text: &str, surplus: &[usize]| with_copies(text, &[&[0, 2], &[0], &[1, 2]], surplus, &[], false);
+    assert_eq!(decided("1 0 2", &[]), []);
+    assert_eq!(decided("1 0 2", &[0]), [BalanceStep::Steal(0)], "no other one with a copy has fewer");
+    assert_eq!(decided("1 0 1", &[0]), [], "the other one with a copy has fewer");
+}
+
+#[test]
+fn a_drained_node_serves_on_what_no_other_one_can_take() {
+    let decided = |leaving: &[usize], is_stopping| with_copies("0 0 1", &[&[], &[1], &[1]], &[], leaving, is_stopping);
+    assert_eq!(decided(&[0], false), [BalanceStep::Drain(1)]);
+    assert_eq!(decided(&[0], true), [BalanceStep::Drain(0), BalanceStep::Drain(1)], "it stops");
+    let all = with_copies("0 0 1", &[&[], &[], &[]], &[], &[0, 1, 2], false);
+    assert_eq!(all, [BalanceStep::Drain(0), BalanceStep::Drain(1)], "an operator wants no owner");
 }

@@ -16,13 +16,14 @@ use gridhook::cluster::{
     self, GivenUp, Lease, Role, ShardClaim,
     balance::NodeId,
     claim::ClaimSettings,
+    copies::HeldCopy,
     lease::LeaseIntervals,
     member::Member,
     membership::{ClusterSnapshot, Membership, MembershipEnd, RequestError},
     nats::NatsRecords,
     records::{
-        ClusterRecords, NodeRecord, OwnershipRecord, OwnershipScope, RecordError, RecordStore, ShardPosition,
-        StoredRecord, cluster_id, cluster_shards, drained_key, node_key, shard_key,
+        ClusterRecords, CopyState, NodeRecord, OwnershipRecord, OwnershipScope, RecordError, RecordStore,
+        ShardPosition, StoredRecord, cluster_id, cluster_shards, drained_key, node_key, shard_key,
     },
 };
 use gridhook::journal::changelog::nats::NatsConnection;
@@ -53,8 +54,7 @@ fn start(number: usize, store: impl RecordStore, intervals: LeaseIntervals) -> R
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address: SocketAddr = listener.local_addr().expect("an address");
     let settings = ClaimSettings { address: address.to_string(), intervals, ..settings(number, 1) };
-    let (claim, driver) = cluster::claim(0);
-    claim.progress.has_caught_up.store(true, Ordering::Release);
+    let (claim, driver) = cluster::claim(0, HeldCopy::Complete);
     let (member, membership) = Member::new(store, settings, vec![driver]);
     Running { claim, membership, task: tokio::spawn(member.run()), listener: Some(listener) }
 }
@@ -71,8 +71,8 @@ struct Sharded {
 fn start_sharded(number: usize, shards: u16, store: impl RecordStore) -> Sharded {
     let listeners: Vec<_> = ReservedPort::in_a_row(shards).into_iter().map(ReservedPort::listen).collect();
     let address = listeners[0].local_addr().expect("an address").to_string();
-    let (claims, drivers): (Vec<_>, Vec<_>) = (0..shards.into()).map(cluster::claim).unzip();
-    claims.iter().for_each(|claim| claim.progress.has_caught_up.store(true, Ordering::Release));
+    let (claims, drivers): (Vec<_>, Vec<_>) =
+        (0..shards.into()).map(|shard| cluster::claim(shard, HeldCopy::Complete)).unzip();
     let settings = ClaimSettings { address, intervals: long_leases(), ..settings(number, shards.into()) };
     let (member, _membership) = Member::new(store, settings, drivers);
     Sharded { claims, _membership, task: tokio::spawn(member.run()), listeners }
@@ -374,7 +374,7 @@ fn a_node_claims_nothing_before_it_has_caught_up() {
     block_on(async {
         let records = MemoryRecords::default();
         let mut behind = start(0, records.for_other(), long_leases());
-        behind.claim.progress.has_caught_up.store(false, Ordering::Release);
+        behind.claim.progress.note_held(HeldCopy::Incomplete);
         let mut snapshot = behind.membership.snapshot.clone();
         let first = timeout(LONG, snapshot.wait_for(|snapshot| snapshot.read.is_some())).await.expect("it reads");
         let later = first.expect("it runs").read.map(|read| read + Duration::from_millis(200));
@@ -386,7 +386,7 @@ fn a_node_claims_nothing_before_it_has_caught_up() {
         let catching_up = RequestError::CatchingUp("name0".to_owned());
         assert_eq!(other.membership.move_shard(0, "name0".to_owned()).await, Err(catching_up), "it cannot serve");
         other.leave().await;
-        behind.claim.progress.has_caught_up.store(true, Ordering::Release);
+        behind.claim.progress.note_held(HeldCopy::Complete);
         behind.owner().await;
     });
 }
@@ -428,7 +428,7 @@ fn the_changelog_keeps_what_a_node_needs_that_has_left_or_whose_record_cannot_be
         let mut third = start(2, records.for_other(), long_leases());
         third.claim.progress.flushed.store(20, Ordering::Release);
         let until = async |expected: u64, what: &str| {
-            let seen = &owner.claim.progress.flushed_by_all;
+            let seen = &owner.claim.progress.trimmable;
             let is_seen = async {
                 while seen.load(Ordering::Acquire) != expected {
                     tokio::time::sleep(Duration::from_millis(5)).await;
@@ -484,7 +484,7 @@ fn a_node_that_is_gone_for_good_is_forgotten_and_may_come_back() {
         timeout(LONG, asked).await.expect("it is dead");
         let view = owner.membership.snapshot.borrow().clone();
         assert!(!view.records.nodes.contains_key("name1") && !view.records.drained["name1"].0, "{view:?}");
-        assert_eq!(owner.claim.progress.flushed_by_all.load(Ordering::Acquire), 20, "nothing is kept for it");
+        assert_eq!(owner.claim.progress.trimmable.load(Ordering::Acquire), 20, "nothing is kept for it");
         let unknown = RequestError::NoRecord("name1".to_owned(), "name0".to_owned());
         assert_eq!(owner.membership.forget("name1".to_owned()).await, Err(unknown));
         let mut back = start(1, records.for_other(), short);
@@ -511,7 +511,7 @@ fn a_running_node_whose_record_was_removed_writes_none_before_it_has_caught_up_a
         };
         let caught_up = Arc::clone(&other.claim.progress);
         let is_behind = async || {
-            while caught_up.has_caught_up.load(Ordering::Acquire) {
+            while caught_up.held() == HeldCopy::Complete {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
@@ -522,7 +522,7 @@ fn a_running_node_whose_record_was_removed_writes_none_before_it_has_caught_up_a
             let later = snapshot.borrow().read.map(|read| read + Duration::from_millis(200));
             timeout(LONG, snapshot.wait_for(|seen| seen.read > later)).await.expect("it reads on").expect("it runs");
             assert!(stored("name1").value.is_empty(), "five renewals later");
-            caught_up.has_caught_up.store(true, Ordering::Release);
+            caught_up.note_held(HeldCopy::Complete);
             let mut seen = owner.membership.snapshot.clone();
             let joined = seen.wait_for(|seen| seen.records.nodes.contains_key("name1"));
             drop(timeout(LONG, joined).await.expect("it joins again").expect("it runs"));
@@ -634,6 +634,7 @@ fn the_last_owner_is_that_of_the_last_fence_whatever_its_clock_says() {
         let all = seen.wait_for(|seen| reported(seen, 7) && reported(seen, 9));
         let all = timeout(LONG, all).await.expect("both report").expect("it runs").clone();
         let (name, at) = all.records.latest_owner(0).expect("an owner");
+        let right = ShardPosition { state: Some(CopyState::Complete), ..right };
         assert_eq!((name, at), (settings(1, 1).name.as_str(), right));
         nodes.into_iter().for_each(|mut node| node.kill());
     });

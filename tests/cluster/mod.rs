@@ -1,6 +1,7 @@
 //! Which node owns which shard: leases and the balance, against a naive model and in a simulated cluster.
 
 mod balance;
+mod copies;
 mod lease;
 mod member;
 mod simulated;

@@ -6,6 +6,7 @@ use std::{collections::BTreeSet, sync::atomic::Ordering, time::Duration};
 use gridhook::cluster::{
     balance::Strategy,
     claim::{ClaimSettings, Claims, OwnershipChange, ShardRole},
+    copies::HeldCopy,
     records::{OwnershipRecord, OwnershipScope, RecordError, ShardPosition, node_key, shard_key},
 };
 use proptest::{
@@ -46,12 +47,22 @@ pub(super) fn settings(number: usize, shards: usize) -> ClaimSettings {
         intervals: intervals(),
         strategy: Strategy::Greedy,
         drain_wait: Duration::from_secs(10),
+        copies: 3,
+        replace_after: Duration::from_secs(60),
         scope: OwnershipScope {
             fully_qualified_namespace: "events.example.com".to_owned(),
             event_hub_name: "store".to_owned(),
             consumer_group: "gridhook".to_owned(),
         },
     }
+}
+
+/// Claims of a node with a complete copy of each shard.
+fn with_everything(settings: ClaimSettings) -> Claims {
+    let shards = settings.shards;
+    let mut claims = Claims::new(settings);
+    claims.note_held((0..shards).map(|shard| (shard, HeldCopy::Complete)));
+    claims
 }
 
 pub(super) struct Node {
@@ -75,7 +86,7 @@ impl Node {
         let settings = settings(number, shards);
         Self {
             name: settings.name.clone(),
-            claims: Claims::new(settings),
+            claims: with_everything(settings),
             records: records.for_other(),
             // Hours apart, as no two machines agree.
             ahead: Duration::from_secs(3_600 * 5) * number as u32,
@@ -308,7 +319,7 @@ fn a_node_of_the_same_name_that_starts_later_ends_the_earlier_one() {
     let mut first = Node::new(0, 1, &records);
     let now = settle(&mut [&mut first], Duration::ZERO, 2);
     let mut second = Node::new(1, 1, &records);
-    second.claims = Claims::new(ClaimSettings { name: first.name.clone(), ..settings(1, 1) });
+    second.claims = with_everything(ClaimSettings { name: first.name.clone(), ..settings(1, 1) });
     second.name.clone_from(&first.name);
     // It reads the revision first.
     settle(&mut [&mut second], now, 2);

@@ -3,7 +3,10 @@
 use super::server::{counter, gauge, one};
 use crate::{
     admin::cluster::ClusterContext,
-    cluster::{membership::ClusterSnapshot, records::CopyProgress},
+    cluster::{
+        membership::ClusterSnapshot,
+        records::{CopyProgress, CopyState, NodeRecord},
+    },
     metrics::text::MetricsText,
 };
 
@@ -59,8 +62,10 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
         text.sample(&[("shard", &shard)], record.owner_id.as_ref().is_some_and(|owner| alive.contains(owner)));
     }
     let applied = |number: usize| {
-        let of = |node: &crate::cluster::records::NodeRecord| Some(node.positions.get(number)?.applied);
-        let mine = me.as_ref().and_then(|me| of(records.node(me)?));
+        let of = |node: &NodeRecord| Some(node.positions.get(number)?.applied);
+        // A node without a copy applies nothing.
+        let own = me.as_ref().and_then(|me| records.node(me)).filter(|own| own.copy(number) != CopyState::None);
+        let mine = own.and_then(of);
         let all = records.nodes.values().filter_map(|node| of(&node.value));
         Some(all.max()?.saturating_sub(mine?))
     };
@@ -72,6 +77,21 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
         if let Some(lag) = applied(number) {
             text.sample(&[("shard", &number.to_string())], lag);
         }
+    }
+    text.family(gauge("gridhook_cluster_shard_copy_complete", "Whether this node has a complete copy of the shard."));
+    let is_complete = |node: &NodeRecord, number| matches!(node.copy(number), CopyState::Complete | CopyState::Surplus);
+    let own = me.as_ref().and_then(|me| records.node(me));
+    for number in 0..records.shards.len() {
+        text.sample(&[("shard", &number.to_string())], own.is_some_and(|own| is_complete(own, number)));
+    }
+    text.family(gauge(
+        "gridhook_cluster_shard_copies",
+        "Living nodes that have a complete copy of the shard, as this node sees them.",
+    ));
+    for number in 0..records.shards.len() {
+        let living = records.nodes.values().map(|node| &node.value).filter(|node| alive.contains(&node.id));
+        let complete = living.filter(|node| is_complete(node, number)).count();
+        text.sample(&[("shard", &number.to_string())], complete as u64);
     }
     let copy = |number: usize| records.node(me.as_ref()?)?.positions.get(number)?.copy;
     for (name, help, of) in COPIES {

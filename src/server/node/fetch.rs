@@ -27,9 +27,9 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{ClusterError, ClusterNode, FollowError, StoppableLog};
+use super::{ClusterError, ClusterNode, FollowError, StoppableLog, removal::unwanted};
 use crate::{
-    cluster::{GivenUp, NodeAddress, Role, ShardProgress, records::CopyProgress},
+    cluster::{GivenUp, NodeAddress, Role, ShardProgress, copies::HeldCopy, records::CopyProgress},
     journal::changelog::Changelog as _,
     repair::backup::{self, SentStore, TransferError},
     server::{
@@ -59,7 +59,8 @@ pub(super) fn may_fetch(store: &LocalStore, id: &str, error: &FollowError) -> bo
 }
 
 impl ClusterNode {
-    /// Replaces the store by that of the owner. Returns false if a signal stops the process.
+    /// Replaces the store by that of the owner, unless this node should have no copy any more meanwhile. Returns false if a signal
+    /// stops the process.
     ///
     /// # Errors
     /// If the new store does not open.
@@ -71,16 +72,18 @@ impl ClusterNode {
         let shard = self.claim.shard;
         tracing::warn!(shard, %error, "this node fetches a copy of the store from the owner");
         let progress = &self.claim.progress;
-        progress.has_caught_up.store(false, Ordering::Release);
+        progress.note_held(HeldCopy::Incomplete);
         progress.note_copy(Some(CopyProgress::default()));
-        let fetched = tokio::select! {
-            () = signals.received() => false,
+        let (mut is_stopped, mut is_fetched) = (false, false);
+        tokio::select! {
+            () = signals.received() => is_stopped = true,
+            () = unwanted(self.claim.keeps.clone()) => tracing::info!(shard, "the copy is not wanted any more"),
             fetched = self.fetch() => {
                 fetched?;
-                true
+                is_fetched = true;
             }
-        };
-        if fetched {
+        }
+        if is_fetched {
             let store = Arc::clone(&self.store);
             let replaced = tokio::task::spawn_blocking(move || store.replace()).await;
             replaced.map_err(|error| io_error("opening the store")(io::Error::other(error)))??;
@@ -88,7 +91,7 @@ impl ClusterNode {
             tracing::info!(shard, "the copy of the store is in place");
         }
         progress.note_copy(None);
-        Ok(fetched)
+        Ok(!is_stopped)
     }
 
     /// Fetches the store of the owner, whichever node that is, until one has arrived.
@@ -225,6 +228,7 @@ fn receive(
     };
     let mut arrived = |received| progress.note_copy(Some(CopyProgress { received, bytes: bytes.get() }));
     let mut pieces = PieceReader { waiting, piece: Bytes::new() };
+    let _turn = store.arriving();
     let sent = backup::receive(store.data_dir(), &mut pieces, store.options(), &mut begin, &mut arrived)?;
     // It may have been trimmed before the owner has seen the position.
     check(sent.applied)?;

@@ -26,6 +26,7 @@ use crate::{
         self,
         balance::{NodeId, Strategy},
         claim::ClaimSettings,
+        copies::HeldCopy,
         lease::LeaseIntervals,
         member::Member,
         records::OwnershipScope,
@@ -98,6 +99,7 @@ pub(in crate::server) async fn join(
     let mut certificates: Vec<_> = node_tls.iter().map(|tls| Arc::clone(&tls.certificate)).collect();
     let tls = cluster.urls.iter().any(|url| url.starts_with("tls:"));
     let tls = tls.then(|| nats_tls(cluster, config, &mut certificates)).transpose()?;
+    let is_new: Vec<bool> = begins.iter().map(|begins| *begins == Some(1)).collect();
     let of_cluster = cluster.clone();
     let opened = tokio::task::spawn_blocking(move || nats::open(&of_cluster, tls.as_ref(), &begins));
     let nats::Opened { logs, id, earlier, records, connection } = opened.await.expect("connecting does not panic")?;
@@ -114,6 +116,8 @@ pub(in crate::server) async fn join(
             config::ClusterStrategy::Balanced => Strategy::Balanced,
         },
         drain_wait: 2 * DRAIN_MAX,
+        copies: cluster.copies,
+        replace_after: cluster.replace_after,
         scope: OwnershipScope {
             fully_qualified_namespace: cluster.name.clone(),
             event_hub_name: "gridhook".to_owned(),
@@ -121,9 +125,9 @@ pub(in crate::server) async fn join(
         },
     };
     let (mut claims, mut drivers) = (Vec::new(), Vec::new());
-    for (shard, (store, log)) in stores.iter().zip(&logs).enumerate() {
+    for (shard, ((store, log), is_new)) in stores.iter().zip(&logs).zip(is_new).enumerate() {
         let position = position(store, Arc::clone(log), &id).await?;
-        let (claim, driver) = cluster::claim(shard);
+        let (claim, driver) = cluster::claim(shard, if is_new { HeldCopy::None } else { HeldCopy::Incomplete });
         claim.progress.applied.store(position, Ordering::Release);
         claim.progress.flushed.store(position, Ordering::Release);
         claim.progress.continue_clock(earlier.get(shard).copied().unwrap_or_default());

@@ -6,6 +6,7 @@
 
 mod fetch;
 mod join;
+mod removal;
 mod tenure;
 
 use std::{
@@ -50,6 +51,7 @@ use crate::{
     clock::{Clock, ClockRecord, OwnerClock},
     cluster::{
         GivenUp, Lease, Role, ShardClaim, ShardProgress,
+        copies::HeldCopy,
         membership::{Membership, MembershipEnd},
         records::ShardPosition,
     },
@@ -239,16 +241,26 @@ impl ClusterNode {
         Ok(NodeListener { listener, acceptor: self.secret.acceptor(&self.address), tls: self.tls.clone() })
     }
 
-    /// Follows the changelog until the claim is won, and takes the shard.
+    /// Follows the changelog until the claim is won, and takes the shard. While this node should have no copy of it, removes the one
+    /// that it has, and waits.
     ///
     /// # Errors
     /// If the local store cannot follow the changelog.
     pub(super) async fn stand_by(&mut self, clock: &Clock, signals: &mut StopSignals) -> Result<Standing, ServerError> {
         loop {
+            if !self.wait_without_copy(signals).await? {
+                self.leave();
+                self.left().await;
+                return Ok(Standing::Stopped);
+            }
             let mut follower = self.follow();
             let mut role = self.claim.role.clone();
             let lease = tokio::select! {
                 () = signals.received() => None,
+                () = removal::unwanted(self.claim.keeps.clone()) => {
+                    follower.stop().await;
+                    continue;
+                }
                 failed = follower.failed() => {
                     follower.stop().await;
                     if !may_fetch(&self.store, &self.id, &failed) {
@@ -380,6 +392,7 @@ impl ClusterNode {
     }
 
     fn follow(&self) -> Follower {
+        self.claim.progress.note_any();
         let (sender, failed) = watch::channel(None);
         let log = Arc::new(StoppableLog::of(Arc::clone(&self.log) as _));
         let (local, id) = (Arc::clone(&self.store), self.id.clone());
@@ -457,8 +470,11 @@ fn node_shard(role: &Role, progress: &ShardProgress, core: &CoreHealth) -> NodeS
         Role::Owner(_) | Role::Draining(_) if core.is_some() => ShardState::Serving,
         Role::Owner(_) | Role::Draining(_) => ShardState::Starting,
         Role::Standby { .. } if progress.copy().is_some() => ShardState::Fetching,
-        Role::Standby { .. } if progress.has_caught_up.load(Ordering::Acquire) => ShardState::Following,
-        Role::Standby { .. } => ShardState::CatchingUp,
+        Role::Standby { .. } => match progress.held() {
+            HeldCopy::None => ShardState::Forwarding,
+            HeldCopy::Incomplete => ShardState::CatchingUp,
+            HeldCopy::Complete => ShardState::Following,
+        },
     };
     NodeShard { state, has_owner: !matches!(role, Role::Standby { owner: None }), core }
 }
@@ -499,7 +515,7 @@ fn follow(
     for round in 0.. {
         let applied = copy.catch_up()?.sequence;
         progress.applied.store(applied, Ordering::Release);
-        progress.has_caught_up.store(true, Ordering::Release);
+        progress.note_held(HeldCopy::Complete);
         lost.store(0, Ordering::Release);
         if round % rounds == 0 {
             store.note_watermark()?;

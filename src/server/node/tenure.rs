@@ -233,10 +233,10 @@ pub(super) async fn report(
     }
 }
 
-/// Trims the changelog below what all nodes have synced.
+/// Trims the changelog below what all copies have synced.
 pub(super) async fn trim(log: Arc<dyn Changelog>, progress: &ShardProgress, keep_bytes: u64) {
     let synced = |position: &AtomicU64| position.load(Ordering::Acquire);
-    let through = synced(&progress.flushed_by_all).min(synced(&progress.flushed));
+    let through = synced(&progress.trimmable).min(synced(&progress.flushed));
     if through == 0 {
         return;
     }

@@ -42,7 +42,9 @@ export function Cluster() {
   return html`<${Loaded} poll=${nodes}>${(/** @type {Schemas['ClusterStatus']} */ data) => {
     const total = (/** @type {number[]} */ positions) => positions.reduce((sum, position) => sum + Number(position), 0);
     const last = (/** @type {number} */ of) => Math.max(...data.nodes.map((node) => Number(node.applied[of] ?? 0)));
-    const lag = (/** @type {Node} */ node) => total(node.applied.map((applied, of) => last(of) - Number(applied)));
+    // What a node has no copy of it does not apply.
+    const lag = (/** @type {Node} */ node) => total(node.applied.map((applied, of) => (node.copyStates?.[of] === 'none' ? 0 : last(of) - Number(applied))));
+    const copies = (/** @type {Node} */ node) => (node.copyStates ?? []).flatMap((state, of) => (state === 'complete' || state === 'surplus' ? [of] : []));
     // One of several shards is moved with the command.
     const actions = (/** @type {Node} */ node) => ACTIONS.filter(({ of, verb, isOfOwner = node.owns.length > 0 }) => of.includes(node.state) && isOfOwner === node.owns.length > 0 && (verb !== 'move' || all.length < 2));
     return html`
@@ -58,6 +60,7 @@ export function Cluster() {
         { key: 'name', name: 'Node', cell: (node) => html`<span data-open tabindex="-1">${node.name}</span>` },
         { key: 'state', name: 'State', cell: (node) => html`<${Badge} kind=${KINDS[node.state]}>${node.state.replace('U', ' u')}<//> ${node.owns.length > 0 && html`<${Badge} kind="info">owner<//>`}` },
         all.length > 1 && { key: 'owns', name: 'Shards', cell: (node) => node.owns.join(' ') },
+        { key: 'copies', name: 'Copies', cell: (node) => (all.length > 1 ? copies(node).join(' ') : copies(node).length > 0 ? 'yes' : 'no') },
         { key: 'lag', name: 'Records behind', num: true, cell: (node) => num(lag(node)) },
         { key: 'synced', name: 'Synced', num: true, cell: (node) => num(total(node.flushed)) },
         { key: 'renewed', name: 'Last renewal', cell: (node) => html`<${Time} at=${node.lastRenewal} />` },
@@ -68,6 +71,7 @@ export function Cluster() {
       ${all.length > 1 && html`<${Table} name="Shards" rows=${all} id=${(shard) => shard.partitionId} columns=${/** @type {import('../table.js').Columns<Shard>} */ ([
         { key: 'shard', name: 'Shard', num: true, cell: (shard) => html`<span data-open tabindex="-1">${shard.partitionId}</span>` },
         { key: 'owner', name: 'Owner', cell: (shard) => shard.ownerName },
+        { key: 'copies', name: 'Copies', cell: (shard) => (shard.copies ?? []).join(' ') },
         { key: 'wanted', name: 'Next owner', cell: (shard) => shard.wantedBy },
         { key: 'claims', name: 'Times claimed', num: true, cell: (shard) => num(shard.claims) },
       ])} />`}

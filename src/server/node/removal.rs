@@ -1,0 +1,91 @@
+//! A node that should have no copy of a shard: it removes the one that it has, and waits until it should have one again.
+//!
+//! What stays is an empty store. With that it begins to follow again, from a copy of the owner's store if the changelog was
+//! trimmed, as a new node does.
+//!
+//! Invariants:
+//! - The driver learns that the copy is no more before anything of it is removed.
+//! - Only a store that was found to follow this cluster's changelog is removed.
+
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use tokio::{sync::watch, time::sleep};
+
+use super::{ClusterError, ClusterNode, claimed};
+use crate::{
+    cluster::{GivenUp, copies::HeldCopy},
+    server::{ServerError, io_error, shutdown::StopSignals},
+};
+
+/// The pause before a store that could not be removed is tried again.
+const AGAIN_PAUSE: Duration = Duration::from_secs(5);
+
+/// Returns once this node should have no copy of the shard.
+pub(super) async fn unwanted(mut keeps: watch::Receiver<bool>) {
+    if keeps.wait_for(|keeps| !keeps).await.is_err() {
+        // The driver has ended, and with it the claims.
+        std::future::pending::<()>().await;
+    }
+}
+
+impl ClusterNode {
+    /// Waits as long as this node should have no copy of the shard, and removes the one that it has. Returns false if a signal
+    /// stops the process.
+    ///
+    /// # Errors
+    /// If the copy is not removed, or the claims of this node have ended.
+    pub(super) async fn wait_without_copy(&self, signals: &mut StopSignals) -> Result<bool, ServerError> {
+        let mut keeps = self.claim.keeps.clone();
+        if *keeps.borrow() {
+            return Ok(true);
+        }
+        let had_one = self.claim.progress.held() != HeldCopy::None;
+        self.claim.progress.note_held(HeldCopy::None);
+        let mut role = self.claim.role.clone();
+        let mut removes = had_one;
+        loop {
+            if removes {
+                removes = !self.remove_copy().await?;
+            }
+            tokio::select! {
+                () = signals.received() => return Ok(false),
+                kept = keeps.wait_for(|keeps| *keeps) => {
+                    return kept.map(|_| true).map_err(|_| claims_ended());
+                }
+                lease = claimed(&mut role) => match lease {
+                    // Nothing can be served with an empty store.
+                    Some(lease) => self.give_claim_up(&lease, GivenUp::Failed).await,
+                    None => return Err(claims_ended()),
+                },
+                () = sleep(AGAIN_PAUSE), if removes => {}
+            }
+        }
+    }
+
+    /// Returns false if the store is not removed yet.
+    async fn remove_copy(&self) -> Result<bool, ServerError> {
+        let (shard, progress) = (self.claim.shard, &self.claim.progress);
+        if !self.store.is_of_cluster(&self.id) {
+            let folder = self.store.data_dir().display();
+            tracing::warn!(shard, %folder, "the store is not known to be of this cluster, so it is not removed");
+            return Ok(true);
+        }
+        let store = Arc::clone(&self.store);
+        let cleared = tokio::task::spawn_blocking(move || store.clear()).await;
+        let is_removed = cleared.map_err(|error| io_error("removing the store")(io::Error::other(error)))??;
+        if is_removed {
+            progress.applied.store(0, Ordering::Release);
+            progress.flushed.store(0, Ordering::Release);
+            tracing::info!(shard, "other nodes have the copies of the shard, so the one of this node was removed");
+        }
+        Ok(is_removed)
+    }
+}
+
+fn claims_ended() -> ServerError {
+    ClusterError::Engine("the claims of this node have ended".to_owned()).into()
+}
