@@ -7,6 +7,7 @@ mod cuts;
 mod forwarding;
 mod machine;
 mod membership;
+mod placement;
 mod pull;
 mod restore;
 mod rolling;
@@ -43,6 +44,9 @@ const TOKEN: &str = "token-of-all-nodes-of-the-cluster";
 
 /// The secret of all nodes.
 const SECRET: &str = "secret-of-all-nodes-of-the-cluster";
+
+/// The names of nodes.
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 /// Nodes and servers that start on a machine with other work.
 const START: Duration = Duration::from_secs(120);
@@ -86,11 +90,11 @@ impl Cluster {
         of_node: impl Fn(usize) -> Vec<(&'static str, String)>,
     ) -> Self {
         let own = |name: &str| {
-            let index = ["a", "b", "c"].iter().position(|known| *known == name).expect("a node");
+            let index = NAMES.iter().position(|known| *known == name).expect("a node");
             let all = settings.iter().map(|(key, value)| (*key, (*value).to_owned()));
             all.chain(of_node(index)).collect()
         };
-        Self::prepare_for(nats, client, own)
+        Self::prepare_for(nats, 3, client, own)
     }
 
     /// Three nodes that run, of which the others call the first through a proxy, with these settings of the first and of the
@@ -117,18 +121,25 @@ impl Cluster {
     /// Three nodes on one server of NATS, with these settings besides, that are called over https by this client.
     fn start_tls(settings: &[(&str, &str)], client: &Arc<rustls::ClientConfig>) -> Self {
         let own = |_: &str| settings.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
-        let mut cluster = Self::prepare_for(NatsCluster::start(1, "always"), Some(client), own);
+        let mut cluster = Self::prepare_for(NatsCluster::start(1, "always"), 3, Some(client), own);
         cluster.join_all();
         cluster
     }
 
     /// Three nodes on these servers, with settings besides that each node has by its name. None is started.
     fn prepare_on<'a>(nats: NatsCluster, own: impl Fn(&str) -> Vec<(&'a str, String)>) -> Self {
-        Self::prepare_for(nats, None, own)
+        Self::prepare_for(nats, 3, None, own)
+    }
+
+    /// So many nodes that are not started yet, with settings that each has besides.
+    fn prepare_many(nats: NatsCluster, nodes: usize, own: impl Fn(usize) -> Vec<(&'static str, String)>) -> Self {
+        let index = |name: &str| NAMES.iter().position(|known| *known == name).expect("a node");
+        Self::prepare_for(nats, nodes, None, |name| own(index(name)))
     }
 
     fn prepare_for<'a>(
         nats: NatsCluster,
+        nodes: usize,
         client: Option<&Arc<rustls::ClientConfig>>,
         own: impl Fn(&str) -> Vec<(&'a str, String)>,
     ) -> Self {
@@ -140,14 +151,13 @@ impl Cluster {
         };
         let (password, secret) = (file("password", PASSWORD), file("secret", SECRET));
         let (urls, replicas) = (nats.urls().join(","), nats.0.len().to_string());
-        let names = ["a", "b", "c"];
-        let own = names.map(own);
+        let own: Vec<_> = NAMES[..nodes].iter().map(|name| own(name)).collect();
         let all = |index: usize| {
             let mut all = vec![
                 ("SERVER__ADMIN_TOKEN", TOKEN),
                 ("CLUSTER__ENGINE", "nats"),
                 ("CLUSTER__NAME", "test"),
-                ("CLUSTER__NODE", names[index]),
+                ("CLUSTER__NODE", NAMES[index]),
                 ("CLUSTER__URLS", urls.as_str()),
                 ("CLUSTER__USERNAME", "gridhook"),
                 ("CLUSTER__PASSWORD_FILE", password.as_str()),
@@ -160,7 +170,8 @@ impl Cluster {
             all.extend(own[index].iter().map(|(key, value)| (*key, value.as_str())));
             all
         };
-        let nodes = Server::several(&[0, 1, 2].map(all), client);
+        let settings: Vec<_> = (0..nodes).map(all).collect();
+        let nodes = Server::several(&settings, client);
         nodes.iter().for_each(keep_token);
         Self { nats, nodes, _files: files }
     }

@@ -188,6 +188,14 @@ impl Nats {
         })
     }
 
+    /// The first sequence that a stream has, or will have.
+    pub(crate) fn first(&self, stream: &str) -> u64 {
+        self.runtime.block_on(async {
+            let stream = self.context().await.expect("a client").get_stream(stream).await.expect("a stream");
+            stream.cached_info().state.first_sequence
+        })
+    }
+
     /// The next message that is published to a subject once `begin` was called.
     pub(crate) fn next_message(&self, subject: &'static str, begin: impl FnOnce()) -> Vec<u8> {
         self.runtime.block_on(async {
