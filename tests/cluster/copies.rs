@@ -414,6 +414,15 @@ impl World {
         Ok(())
     }
 
+    /// Whether the disks of enough others have all of each shard.
+    fn is_replaced(&self, number: usize) -> bool {
+        let others = || self.machines.iter().filter(|machine| machine.number != number);
+        (0..SHARDS).all(|shard| {
+            let disks = others().map(|machine| machine.disks[shard]);
+            disks.filter(|disk| disk.is_there && disk.flushed + 1 >= self.streams[shard].first).count() >= COPIES
+        })
+    }
+
     fn set_drained(&mut self, number: usize, drained: bool) {
         self.machines[number].is_drained = drained;
         let key = drained_key(&format!("name{number}"));
@@ -432,6 +441,7 @@ impl World {
 
     fn fault(&mut self, number: usize, kind: u8, length: u8) {
         let until = self.now + intervals().renewal() * u32::from(length % 40);
+        let is_replaced = self.is_replaced(number);
         let machine = &mut self.machines[number];
         match kind % 8 {
             0 => machine.kill(),
@@ -445,9 +455,9 @@ impl World {
             }
             5 => machine.records.faults.loses_answers.store(true, Ordering::Relaxed),
             6 => self.set_drained(number, length.is_multiple_of(2)),
-            _ if machine.process.is_none() => {
+            _ if machine.process.is_none() && is_replaced => {
                 self.forget(number);
-                // A disk that nobody counts on.
+                // A machine that is gone for good, in whose place others are.
                 self.machines[number].disks = vec![Disk::default(); SHARDS];
             }
             _ => machine.kill(),
