@@ -66,17 +66,16 @@ impl PageCursor {
             return Self::Whole(cursor.clone());
         };
         let mut changes = crc32fast::hash(cursor).to_be_bytes().to_vec();
-        let differs = |at: &usize| before[*at] != cursor[*at];
-        let mut written = 0;
-        while let Some(first) = (written..cursor.len()).find(differs) {
+        let (mut old, mut new) = (&before[..], &cursor[..]);
+        while let Some(first) = first_change(old, new) {
             let mut end = first + 1;
-            while let Some(next) = (end..cursor.len().min(end + NEAR + 1)).find(differs) {
-                end = next + 1;
+            while let Some(next) = old.iter().zip(new).skip(end).take(NEAR + 1).position(|(old, new)| old != new) {
+                end += next + 1;
             }
-            put_varint(&mut changes, (first - written) as u64);
+            put_varint(&mut changes, first as u64);
             put_varint(&mut changes, (end - first) as u64);
-            changes.extend_from_slice(&cursor[first..end]);
-            written = end;
+            changes.extend_from_slice(&new[first..end]);
+            (old, new) = (&old[end..], &new[end..]);
         }
         if changes.len() < cursor.len() { Self::Changes(changes) } else { Self::Whole(cursor.clone()) }
     }
@@ -99,6 +98,11 @@ impl PageCursor {
         }
         (crc32fast::hash(&cursor) == checksum).then(|| cursor.into())
     }
+}
+
+/// The first byte that differs between two cursors of the same length.
+fn first_change(old: &[u8], new: &[u8]) -> Option<usize> {
+    old.iter().zip(new).position(|(old, new)| old != new)
 }
 
 /// Ledger lines as they are stored, in the order in which they were written.
