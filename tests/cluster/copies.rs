@@ -8,13 +8,16 @@ use std::{
 };
 
 use gridhook::cluster::{
-    claim::{ClaimSettings, Claims, OwnershipChange, ShardRole},
+    claim::{ClaimSettings, Claims, ShardRole},
     copies::{HeldCopy, chosen},
-    records::{CopyState, NodeRecord, RecordError, ShardPosition, drained_key, node_key, shard_key},
+    records::{CopyState, NodeRecord, ShardPosition, drained_key, node_key},
 };
 use proptest::{collection::vec, prelude::any, prop_assert, prop_assert_eq, proptest, test_runner::TestCaseError};
 
-use super::{lease::intervals, simulated::settings};
+use super::{
+    lease::intervals,
+    simulated::{make, settings},
+};
 use crate::support::memory_records::MemoryRecords;
 
 /// The names of nodes with these numbers.
@@ -203,20 +206,6 @@ impl Machine {
             if let ShardRole::Owner { claim, draining: true } = claims.role(shard) {
                 claims.give_up(shard, claim, None, now);
             }
-        }
-    }
-}
-
-fn make(records: &MemoryRecords, claims: &mut Claims, change: OwnershipChange, now: Duration) {
-    let mut next = Some(change);
-    while let Some(change) = next.take() {
-        let value = serde_json::to_vec(&change.record).expect("a record");
-        match records.set(&shard_key(change.shard), value.into(), change.revision) {
-            Ok(revision) => claims.changed(change, revision, now),
-            Err(RecordError::Conflict) if records.get().is_ok_and(|stored| claims.read(now, &stored).is_ok()) => {
-                next = claims.again(change);
-            }
-            Err(_) => {}
         }
     }
 }

@@ -26,6 +26,9 @@ const NODES: usize = 3;
 /// The virtual time between two instants.
 const STEP: Duration = Duration::from_millis(100);
 
+/// How often a change is tried while the owner renews its record, as by a member.
+const CHANGE_TRIES: u32 = 4;
+
 /// What prevents that two nodes act for a shard.
 #[derive(Clone, Copy)]
 struct Rules {
@@ -121,7 +124,7 @@ impl Node {
             self.claims.renewed(mine, revision);
             self.looked = mine;
             for change in self.claims.shard_renewals() {
-                self.change(change, mine);
+                make(&self.records, &mut self.claims, change, mine);
             }
         }
         self.read(mine)
@@ -135,7 +138,7 @@ impl Node {
     pub(super) fn act(&mut self, now: Duration) {
         let mine = now + self.ahead;
         for change in self.claims.decide(mine) {
-            self.change(change, mine);
+            make(&self.records, &mut self.claims, change, mine);
         }
         for shard in 0..SHARDS {
             if let ShardRole::Owner { claim, draining: true } = self.claims.role(shard)
@@ -146,21 +149,26 @@ impl Node {
         }
     }
 
-    fn change(&mut self, change: OwnershipChange, mine: Duration) {
-        let mut next = Some(change);
-        while let Some(change) = next.take() {
-            let value = serde_json::to_vec(&change.record).expect("a record");
-            match self.records.set(&shard_key(change.shard), value.into(), change.revision) {
-                Ok(revision) => self.claims.changed(change, revision, mine),
-                Err(RecordError::Conflict) if self.read(mine) => next = self.claims.again(change),
-                Err(_) => {}
-            }
-        }
-    }
-
     fn owned(&self) -> usize {
         let is_owner = |shard: &usize| matches!(self.claims.role(*shard), ShardRole::Owner { .. });
         (0..SHARDS).filter(is_owner).count()
+    }
+}
+
+/// Makes a change, also if the owner renews its record meanwhile and the change may be made nevertheless.
+pub(super) fn make(records: &MemoryRecords, claims: &mut Claims, change: OwnershipChange, now: Duration) {
+    let mut next = Some(change);
+    // A server that is behind may show the same record again.
+    for _ in 0..CHANGE_TRIES {
+        let Some(change) = next.take() else { return };
+        let value = serde_json::to_vec(&change.record).expect("a record");
+        match records.set(&shard_key(change.shard), value.into(), change.revision) {
+            Ok(revision) => claims.changed(change, revision, now),
+            Err(RecordError::Conflict) if records.get().is_ok_and(|stored| claims.read(now, &stored).is_ok()) => {
+                next = claims.again(change);
+            }
+            Err(_) => {}
+        }
     }
 }
 

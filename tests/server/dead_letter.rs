@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::ErrorKind,
     path::{Path, PathBuf},
     process::Command,
     thread,
@@ -53,8 +54,12 @@ pub(super) fn files(server: &Server) -> Vec<PathBuf> {
     found
 }
 
+/// The dead letters of a file; none if it was removed meanwhile.
 fn letters(file: &Path) -> Vec<Letter> {
-    let text = fs::read_to_string(file).expect("a file of text");
+    let text = match fs::read_to_string(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
+        read => read.expect("a file of text"),
+    };
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
