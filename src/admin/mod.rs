@@ -23,7 +23,7 @@
 //! - [`openapi`]: the OpenAPI document;
 //! - `tokens`: named tokens; `audit`: the trail of what operators did;
 //! - [`request_id`]: the ids of requests;
-//! - `spread`: the copies of spread topics in the other shards of a cluster;
+//! - `spread`: the definitions of spread topics in the other shards of a cluster;
 //! - `placement`: which shards of a cluster answer a request; [`merge`]: the answers of several shards as one;
 //! - [`auth`]: tokens and their roles; `permissions`: what they permit; `routes`: the table of paths, each with the role that it needs.
 //!
