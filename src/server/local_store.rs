@@ -125,6 +125,7 @@ impl LocalStore {
     }
 
     /// Whether it was found to follow the changelog of a cluster. A restored one was not.
+    #[cfg(feature = "nats")]
     pub(super) fn is_of_any_cluster(&self) -> bool {
         self.data_dir.join(CLUSTER_ID).exists()
     }
