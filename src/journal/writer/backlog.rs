@@ -62,9 +62,8 @@ impl GroupWriter {
         let (Some(bound), Some(partition)) = (self.options.limits.backlog, self.partitions.get_mut(&id)) else {
             return Ok(None);
         };
-        // Few topics are spread.
-        let parts = if self.backlog_parts.is_empty() { None } else { self.backlog_parts.get(&id) };
-        let most = bound.bytes / u64::from(parts.copied().unwrap_or(1));
+        let parts = self.backlog_parts.get(&id).copied().unwrap_or(1);
+        let most = bound.bytes / u64::from(parts);
         let threshold = match bound.when_full {
             BacklogFullPolicy::Refuse => most,
             BacklogFullPolicy::Expire => most / 8 * EXPIRE_FROM,
