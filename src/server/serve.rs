@@ -88,6 +88,8 @@ pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, Se
     actix_rt::spawn(admin::share_definitions(control.clone()));
     let reload = Rc::new(reload(launch, &recovered, &delivery, &bound, &control));
     actix_rt::spawn(reload.run(reload_signals, launch.config.clone()));
+    // The service manager may stop the server as soon as it is ready.
+    let mut stop_signals = StopSignals::install()?;
     let listening = match Listening::begin(&recovered, &delivery, &control, bound, tokens, ownership.as_ref()).await {
         Ok(listening) => listening,
         Err(error) => {
@@ -98,7 +100,7 @@ pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, Se
             return Err(error);
         }
     };
-    let end = RunEnd::of(ownership).await?;
+    let end = RunEnd::of(ownership, &mut stop_signals).await?;
     Running { recovered, delivery, control, listening }.stop(end).await
 }
 
@@ -652,10 +654,10 @@ enum RunEnd<'a> {
 }
 
 impl<'a> RunEnd<'a> {
-    /// Returns once the server has a reason.
-    async fn of(ownership: Option<Ownership<'a>>) -> Result<Self, ServerError> {
+    /// Returns once the server has a reason. An owner of a cluster's store has signals of its own.
+    async fn of(ownership: Option<Ownership<'a>>, signals: &mut StopSignals) -> Result<Self, ServerError> {
         let Some(ownership) = ownership else {
-            shutdown::wait_for_signal(&mut StopSignals::install()?).await?;
+            shutdown::wait_for_signal(signals).await?;
             return Ok(Self::Stop);
         };
         let end = tokio::select! {

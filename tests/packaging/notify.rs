@@ -20,6 +20,9 @@ use crate::support::{http::Client, server::wait_for};
 /// A notification arrives within this.
 const LONG: Duration = Duration::from_secs(180);
 
+/// The signal of a service manager that stops a service.
+const SIGTERM: u32 = 15;
+
 /// A server that is started as a service; it ends with the test.
 struct Service(Child);
 
@@ -39,6 +42,15 @@ impl Service {
     fn stop(&mut self) {
         let sent = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status().expect("a signal");
         assert!(sent.success());
+    }
+
+    /// Whether a signal has a handler, and does not end the process by itself.
+    fn handles(&self, signal: u32) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        caught
+            .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+            .is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
     }
 
     fn ended(&mut self) -> Option<i32> {
@@ -107,6 +119,7 @@ fn the_service_manager_may_have_an_abstract_socket_and_no_watchdog() {
     let variables = [("NOTIFY_SOCKET", &*format!("@{name}")), ("WATCHDOG_USEC", "1000"), ("WATCHDOG_PID", "1")];
     let mut service = Service::start(folder.path(), &variables);
     assert!(hear(&socket).starts_with("READY=1\n"));
+    assert!(service.handles(SIGTERM), "a server that is ready can be stopped");
     service.stop();
     assert!(hear(&socket).starts_with("STOPPING=1\n"));
     assert_eq!(service.ended(), Some(0));
@@ -119,11 +132,7 @@ fn a_server_without_a_service_manager_serves() {
     let mut service = Service::start(folder.path(), &[("NOTIFY_SOCKET", nowhere.to_str().expect("text"))]);
     wait_for("a server that has its folder", LONG, || folder.path().join("data/admin-token").exists());
     // It serves before it can be asked to stop, or else the signal ends it as one that it does not hear.
-    wait_for("a server that hears signals", LONG, || {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", service.0.id())).unwrap_or_default();
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-        caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & (1 << 14) != 0)
-    });
+    wait_for("a server that handles signals", LONG, || service.handles(SIGTERM));
     service.stop();
     assert_eq!(service.ended(), Some(0));
 }
