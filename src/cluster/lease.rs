@@ -15,6 +15,9 @@ use std::{
 
 use super::balance::NodeId;
 
+/// The longest limit of a call, whatever the expiry is: a node does nothing else meanwhile.
+const CALL_MAX: Duration = Duration::from_secs(1);
+
 /// The intervals of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseIntervals {
@@ -50,6 +53,12 @@ impl LeaseIntervals {
     /// The time without a change after which a node is dead.
     pub fn expiry(self) -> Duration {
         self.expiry
+    }
+
+    /// The longest time for one call to the store of the records. A busy machine may answer later than after a short renewal,
+    /// and several calls fit into a lease.
+    pub fn call_limit(self) -> Duration {
+        self.renewal.max((self.expiry / 4).min(CALL_MAX))
     }
 
     /// Whether an owner whose last confirmed renewal was sent at `confirmed` may still act at `now`, both on its monotonic

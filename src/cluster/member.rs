@@ -201,8 +201,8 @@ impl<S: RecordStore> Member<S> {
 
     /// Whether a read was made that counts.
     async fn read(&mut self) -> Result<bool, ReadProblem> {
-        let interval = self.claims.settings().intervals.renewal();
-        let stored = match timeout(interval, self.store.read()).await {
+        let limit = self.claims.settings().intervals.call_limit();
+        let stored = match timeout(limit, self.store.read()).await {
             Ok(Ok(stored)) => stored,
             Ok(Err(error)) => {
                 self.note_problem(error.to_string());
@@ -238,8 +238,8 @@ impl<S: RecordStore> Member<S> {
     }
 
     async fn write(&self, key: &str, value: Bytes, revision: u64) -> Result<u64, RecordError> {
-        let interval = self.claims.settings().intervals.renewal();
-        let written = timeout(interval, self.store.write(key, value, revision)).await;
+        let limit = self.claims.settings().intervals.call_limit();
+        let written = timeout(limit, self.store.write(key, value, revision)).await;
         written.unwrap_or_else(|_| Err(RecordError::Unavailable("no answer came in time".to_owned())))
     }
 

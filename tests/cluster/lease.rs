@@ -28,6 +28,16 @@ fn the_expiry_is_at_least_three_renewals() {
 }
 
 #[test]
+fn a_call_may_take_a_quarter_of_the_expiry_and_no_less_than_a_renewal() {
+    for (renewal, expiry, limit) in
+        [(500, 2_000, 500), (500, 1_500, 500), (100, 2_000, 500), (100, 20_000, 1_000), (2_000, 6_000, 2_000)]
+    {
+        let intervals = LeaseIntervals::new(ms(renewal), ms(expiry)).expect("three renewals");
+        assert_eq!(intervals.call_limit(), ms(limit), "{renewal} and {expiry}");
+    }
+}
+
+#[test]
 fn an_owner_stops_one_renewal_before_its_lease_ends() {
     let _rows = shows(&["S004-066"]);
     for (now, may) in [(10_000, true), (11_499, true), (11_500, false), (12_000, false), (9_000, true)] {

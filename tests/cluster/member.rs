@@ -593,6 +593,42 @@ fn an_owner_that_cannot_reach_the_records_may_not_act_and_goes_on_when_it_can() 
     });
 }
 
+/// Records whose store answers late, as on a busy machine.
+struct LateRecords(MemoryRecords);
+
+impl LateRecords {
+    /// Longer than two renewals.
+    const WAIT: Duration = Duration::from_millis(100);
+}
+
+impl RecordStore for LateRecords {
+    async fn read(&self) -> Result<Vec<StoredRecord>, RecordError> {
+        tokio::time::sleep(Self::WAIT).await;
+        self.0.get()
+    }
+
+    async fn write(&self, key: &str, value: Bytes, revision: u64) -> Result<u64, RecordError> {
+        tokio::time::sleep(Self::WAIT).await;
+        self.0.set(key, value, revision)
+    }
+}
+
+#[test]
+fn a_store_that_answers_later_than_the_next_renewal_is_due_is_waited_for() {
+    block_on(async {
+        let mut owner = start(0, LateRecords(MemoryRecords::default()), long_leases());
+        let lease = owner.owner().await;
+        timeout(LONG, async {
+            while !lease.may_act() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+        .expect("its renewals count");
+        assert_eq!(owner.membership.snapshot.borrow().problem, None);
+    });
+}
+
 /// What a store of records does, whichever it is.
 async fn keeps_the_contract(one: &impl RecordStore, other: &impl RecordStore) {
     assert_eq!(one.read().await, Ok(Vec::new()), "an empty bucket");
