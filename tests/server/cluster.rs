@@ -2,6 +2,7 @@
 //! or stopped.
 
 mod chaos;
+mod clients;
 mod copies;
 mod cuts;
 mod forwarding;
@@ -18,7 +19,7 @@ mod spread;
 mod starting;
 mod tls;
 
-use std::{fs, net::SocketAddr, sync::Arc, time::Duration};
+use std::{fs, net::SocketAddr, ops::Range, sync::Arc, time::Duration};
 
 use gridhook::{
     clock::Clock,
@@ -31,7 +32,7 @@ use crate::{
     spec::{fact, shows},
     support::{
         load::{self, Load, Rate},
-        nats::{Message, NatsCluster, PASSWORD, has_nats},
+        nats::{NatsCluster, PASSWORD, has_nats},
         port::ReservedPort,
         server::{SCOPE, Server, SubscriptionSpec, say, wait_for},
         sink::{Behavior, Ledger, Sink},
@@ -50,6 +51,9 @@ const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 /// Nodes and servers that start on a machine with other work.
 const START: Duration = Duration::from_secs(120);
+
+/// Leases that no busy machine ends, for tests that pause and cut nothing. A kill is seen at once all the same.
+const CALM: (&str, &str) = ("CLUSTER__EXPIRY", "20s");
 
 /// The stream of the shard.
 const STREAM: &str = "GH_test_0";
@@ -178,11 +182,10 @@ impl Cluster {
 
     /// Starts all nodes.
     fn join_all(&mut self) {
-        for index in 0..self.nodes.len() {
-            self.join(index);
-            // The first one claims the store before another one could.
-            assert_eq!(self.owner(), 0);
-        }
+        self.join(0);
+        // The first one claims the store before another one could.
+        assert_eq!(self.owner(), 0);
+        self.join_each(1..self.nodes.len());
     }
 
     /// The addresses of the nodes that run.
@@ -192,20 +195,44 @@ impl Cluster {
 
     /// Starts a node, and returns when it serves or follows.
     fn join(&mut self, index: usize) {
-        let before = self.nodes[index].logs().matches(FOLLOWS).count();
-        self.nodes[index].try_restart().unwrap_or_else(|(status, reported)| panic!("{status}: {reported}"));
-        wait_for("the node to follow", START, || self.nodes[index].logs().matches(FOLLOWS).count() > before);
+        self.join_each(index..index + 1);
+    }
+
+    /// The same with several nodes, which start at the same time.
+    fn join_each(&mut self, indices: Range<usize>) {
+        let follows = |node: &Server| node.logs().matches(FOLLOWS).count();
+        let nodes = &mut self.nodes[indices];
+        let before: Vec<usize> = nodes.iter().map(follows).collect();
+        nodes.iter_mut().for_each(Server::begin);
+        for (node, before) in nodes.iter_mut().zip(before) {
+            node.await_listening().unwrap_or_else(|(status, reported)| panic!("{status}: {reported}"));
+            wait_for("the node to follow", START, || follows(node) > before);
+        }
     }
 
     /// The node that owns the store and serves, as it says itself, if it is not this one.
     fn ready_owner(&self, former: Option<usize>) -> Option<usize> {
+        self.ready_owner_of(0, former)
+    }
+
+    /// The same for a shard.
+    fn ready_owner_of(&self, shard: usize, former: Option<usize>) -> Option<usize> {
         let authorization = format!("Bearer {TOKEN}");
+        let owned = format!("gridhook_cluster_shard_owned{{shard=\"{shard}\"}} 1");
+        // A node with one shard does not name it.
+        let writable = [String::new(), format!("{{shard=\"{shard}\"}}")]
+            .map(|label| format!("gridhook_journal_writable{label} 1"));
+        let ask = |index: usize, path: &str| {
+            let answer = self.nodes[index].client().ask("GET", path, &[("authorization", &authorization)], b"");
+            answer.map(|answer| answer.text()).unwrap_or_default()
+        };
         let serves = |index: &usize| {
-            let mut client = self.nodes[*index].client();
-            let answer = client.ask("GET", "/metrics", &[("authorization", &authorization)], b"");
-            let text = answer.map(|answer| answer.text()).unwrap_or_default();
-            let signs = ["gridhook_cluster_shard_owned{shard=\"0\"} 1", "gridhook_journal_writable 1"];
-            signs.into_iter().all(|sign| text.contains(sign))
+            // It is asked again and again, and metrics are a long text.
+            if !ask(*index, "/readyz").contains("serving") {
+                return false;
+            }
+            let metrics = ask(*index, "/metrics");
+            metrics.contains(&owned) && writable.iter().any(|sign| metrics.contains(sign))
         };
         let others = (0..self.nodes.len()).filter(|index| Some(*index) != former);
         others.filter(|index| self.nodes[*index].is_running()).find(serves)
@@ -218,9 +245,14 @@ impl Cluster {
 
     /// The same, and it is not this one.
     fn owner_but(&self, former: Option<usize>) -> usize {
+        self.owner_of(0, former)
+    }
+
+    /// Waits until a node owns a shard and serves, and it is not this one.
+    fn owner_of(&self, shard: usize, former: Option<usize>) -> usize {
         let mut owner = None;
         wait_for("an owner", START, || {
-            owner = self.ready_owner(former);
+            owner = self.ready_owner_of(shard, former);
             owner.is_some()
         });
         owner.expect("it was waited for")
@@ -239,24 +271,54 @@ const TAKEN: &str = "this node owns the store";
 /// What a node says once it has joined.
 const FOLLOWS: &str = "following the changelog";
 
-/// The sequences of the records that an owner wrote behind the fence of the next one.
-fn of_former_owners(nats: &NatsCluster) -> Vec<u64> {
-    let (messages, _) = nats.0[0].messages(STREAM, 0);
-    let mut epoch = 0;
-    let is_foreign = |(sequence, (_, message)): (u64, Message)| {
-        let record = Record::decode(&message.into()).expect("a record");
-        match record.body {
-            Body::Fence { .. } => {
-                epoch = sequence;
-                None
-            }
-            Body::Group { .. } | Body::Release => (record.epoch != epoch).then_some(sequence),
-        }
-    };
-    (1..).zip(messages).filter_map(is_foreign).collect()
+/// What the changelog of a shard says about its owners. It is read in parts, before the stream is trimmed.
+struct ChangelogReader {
+    stream: String,
+    /// The last sequence that was read.
+    through: u64,
+    epoch: u64,
+    is_released: bool,
+    /// How many owners were replaced that had not released the shard.
+    unreleased: usize,
+    /// The sequences of the records that an owner wrote behind the fence of the next one.
+    of_former: Vec<u64>,
 }
 
-fn publish(server: &Server, key: &str, ids: std::ops::Range<u32>) -> Vec<String> {
+impl ChangelogReader {
+    fn new(shard: usize) -> Self {
+        let stream = format!("GH_test_{shard}");
+        Self { stream, through: 0, epoch: 0, is_released: true, unreleased: 0, of_former: Vec::new() }
+    }
+
+    /// Reads what was appended since the last time.
+    fn read(&mut self, nats: &NatsCluster) {
+        let first = nats.0[0].first(&self.stream);
+        assert!(first <= self.through + 1, "{}: {first} is behind {}", self.stream, self.through);
+        let (messages, last) = nats.0[0].messages(&self.stream, self.through);
+        for (sequence, (_, message)) in (self.through + 1..).zip(messages) {
+            let record = Record::decode(&message.into()).expect("a record");
+            let is_fence = matches!(record.body, Body::Fence { .. });
+            if is_fence {
+                self.unreleased += usize::from(!self.is_released);
+                self.epoch = sequence;
+            } else if record.epoch != self.epoch {
+                self.of_former.push(sequence);
+                continue;
+            }
+            self.is_released = matches!(record.body, Body::Release);
+        }
+        self.through = last;
+    }
+}
+
+/// The sequences of the records that an owner of the only shard wrote behind the fence of the next one.
+fn of_former_owners(nats: &NatsCluster) -> Vec<u64> {
+    let mut changelog = ChangelogReader::new(0);
+    changelog.read(nats);
+    changelog.of_former
+}
+
+fn publish(server: &Server, key: &str, ids: Range<u32>) -> Vec<String> {
     let ids: Vec<String> = ids.map(|id| format!("e{id}")).collect();
     server.publish("orders", key, &load::body(&ids, "s"));
     ids
@@ -277,8 +339,7 @@ fn another_node_delivers_what_a_killed_owner_left() {
     if !has_nats() {
         return;
     }
-    // Leases that no busy machine ends.
-    let leases = [("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "20s")];
+    let leases = [("CLUSTER__RENEW", "100ms"), CALM];
     let (mut cluster, sink) = (Cluster::start(1, &leases), Sink::start());
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     cluster.nodes[0].subscribe("orders", "taken", &SubscriptionSpec::of(&sink.url("/taken")));
@@ -366,12 +427,7 @@ fn nodes_that_were_all_stopped_serve_and_deliver_again() {
     for node in &mut cluster.nodes {
         node.terminate();
     }
-    for node in &mut cluster.nodes {
-        node.begin();
-    }
-    for node in &mut cluster.nodes {
-        node.await_listening().unwrap_or_else(|(status, reported)| panic!("{status}: {reported}"));
-    }
+    cluster.join_each(0..3);
     let owner = cluster.owner();
     ids.extend(publish(&cluster.nodes[owner], &key, 20..40));
     assert_all_arrive(&cluster.nodes[owner], &sink, &["all"], &ids);

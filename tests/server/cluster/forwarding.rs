@@ -14,7 +14,7 @@ use ring::hmac;
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 
-use super::Cluster;
+use super::{CALM, Cluster};
 use crate::{
     server::{LONG, wait_until_settled},
     spec::shows,
@@ -37,9 +37,8 @@ fn without_changing(answer: &Answer) -> Vec<String> {
     lines
 }
 
-/// Three nodes whose leases no busy machine ends.
 fn start() -> Cluster {
-    Cluster::start(1, &[("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "20s")])
+    Cluster::start(1, &[("CLUSTER__RENEW", "100ms"), CALM])
 }
 
 fn status(node: &Server) -> Value {
@@ -231,8 +230,7 @@ fn a_node_accepts_forwarded_requests_from_nodes_of_its_cluster_only() {
     if !has_nats() {
         return;
     }
-    let cluster =
-        Cluster::start(1, &[("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "20s"), ("LIMITS__HEAD_TIMEOUT", "1s")]);
+    let cluster = Cluster::start(1, &[("CLUSTER__RENEW", "100ms"), CALM, ("LIMITS__HEAD_TIMEOUT", "1s")]);
     let owner = &cluster.nodes[0];
     let key = owner.topic("orders", "EventGridSchema");
     let address = node_address(owner);

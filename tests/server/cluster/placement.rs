@@ -33,7 +33,7 @@ struct Placed {
 }
 
 /// What a node says that each node has of each shard.
-fn states(node: &Server) -> Vec<(String, Vec<String>)> {
+pub(super) fn states(node: &Server) -> Vec<(String, Vec<String>)> {
     let view = node.command("GET", "/cluster/status", &Value::Null).json();
     let nodes = view["nodes"].as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -66,7 +66,7 @@ impl Placed {
             ]
         };
         let mut cluster = Cluster::prepare_many(NatsCluster::start(1, "always"), NAMES.len(), own);
-        (0..COPIES).for_each(|index| cluster.join(index));
+        cluster.join_each(0..COPIES);
         let count = usize::from(shards);
         let named = |shard| (0..).map(|number| format!("topic-{number}")).find(|name| shard_of(name, count) == shard);
         let topics: Vec<String> = (0..count).map(|shard| named(shard).expect("a name in each shard")).collect();
@@ -191,8 +191,7 @@ fn place(shards: u16) {
         return;
     }
     let mut placed = Placed::start(shards);
-    placed.cluster.join(2);
-    placed.cluster.join(3);
+    placed.cluster.join_each(2..4);
     placed.wait_for_copies(0, &[0, 1, 2, 3]);
     placed.wait_for_owners(0, &[0, 1, 2, 3]);
     placed.assert_on_disk(&[0, 1, 2, 3]);

@@ -12,8 +12,8 @@ use gridhook::pull::LockTokenSealer;
 use serde_json::{Value, json};
 
 use super::{
-    Cluster, LONG,
-    chaos::{Clients, lock, pulls},
+    CALM, Cluster, LONG,
+    clients::{Clients, LOCK, lock, pulls},
     shards::{SHARDS, Sharded},
 };
 use crate::{
@@ -25,9 +25,6 @@ use crate::{
         tcp_proxy::TcpProxy,
     },
 };
-
-/// The shortest lock.
-const LOCK: Duration = Duration::from_secs(60);
 
 const HEAT: &str = "/namespaces/plant/topics/heat";
 
@@ -142,7 +139,7 @@ fn any_node_receives_from_every_shard_and_settles_every_lock() {
     if !has_nats() {
         return;
     }
-    let (plant, sink) = (Plant::start(&[("JOURNAL__RETENTION", "7d")]), Sink::start());
+    let (plant, sink) = (Plant::start(&[CALM, ("JOURNAL__RETENTION", "7d")]), Sink::start());
     let nodes = plant.nodes();
     let heat = format!("{RG}/plant/topics/heat");
     let refused =
@@ -236,7 +233,7 @@ fn a_client_that_waits_at_one_node_is_woken_by_an_event_in_any_shard() {
     if !has_nats() {
         return;
     }
-    let plant = Plant::start(&[]);
+    let plant = Plant::start(&[CALM]);
     let mut seen = BTreeSet::new();
     for round in 0..9 {
         let (waiting, publishing) = (round % 3, (round / 3 + 1) % 3);
@@ -344,7 +341,7 @@ fn what_was_not_acknowledged_comes_again_after_an_owner_was_killed() {
     if !has_nats() {
         return;
     }
-    let mut plant = Plant::start(&[]);
+    let mut plant = Plant::start(&[CALM]);
     plant.publish(&[0, 1, 2], "one", 40);
     let received = plant.receive_all(&[0, 1, 2], 40);
     let (acknowledged, held) = received.split_at(15);

@@ -5,15 +5,15 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::{
-    LONG, assert_arrived,
-    chaos::topic_without_duplicates,
-    shards::{SHARDS, Sharded, names, status_of},
+    CALM, LONG, assert_arrived,
+    clients::topic_without_duplicates,
+    shards::{SHARDS, Sharded, assert_shards_sound, names, status_of},
 };
 use crate::{
     server::wait_until_settled,
     support::{
         nats::has_nats,
-        server::{Server, SubscriptionSpec, fsck, operator, say, wait_for},
+        server::{Server, SubscriptionSpec, operator, say, wait_for},
         sink::Sink,
     },
 };
@@ -33,7 +33,7 @@ fn a_cluster_is_restored_with_the_backups_of_its_shards() {
     if !has_nats() {
         return;
     }
-    let (mut sharded, sink, folder) = (Sharded::start(&[]), Sink::start(), tempfile::tempdir().expect("a folder"));
+    let (mut sharded, sink, folder) = (Sharded::start(&[CALM]), Sink::start(), tempfile::tempdir().expect("a folder"));
     let nodes = &sharded.cluster.nodes;
     let mut topics: Vec<(String, String)> =
         names().into_iter().map(|name| (name.clone(), topic_without_duplicates(&nodes[0], &name))).collect();
@@ -73,7 +73,7 @@ fn a_cluster_is_restored_with_the_backups_of_its_shards() {
     restored.cluster.join(0);
     restored.wait_for_shares(0, &[6]);
     // The others have empty folders, and the streams begin behind what the restored stores have.
-    (1..3).for_each(|index| restored.cluster.join(index));
+    restored.cluster.join_each(1..3);
     restored.wait_for_shares(0, &[2, 2, 2]);
     let nodes = &restored.cluster.nodes;
     publish_all(&nodes[1], &topics, "third");
@@ -94,9 +94,6 @@ fn a_cluster_is_restored_with_the_backups_of_its_shards() {
     of_all(&["first", "second", "third", "fourth"], &restored.cluster.nodes);
     for node in &mut restored.cluster.nodes[1..] {
         node.terminate();
-        for shard in 0..SHARDS {
-            let (status, report) = fsck(&node.data_dir().join("shards").join(shard.to_string()));
-            assert!(status.success(), "{report}");
-        }
+        assert_shards_sound(node);
     }
 }

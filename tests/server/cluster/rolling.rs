@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     Cluster,
-    chaos::{Clients, lock, publishes, topic_without_duplicates},
+    clients::{Clients, lock, publishes, topic_without_duplicates},
 };
 use crate::{
     server::{LONG, assert_arrived, many, wait_until_settled},

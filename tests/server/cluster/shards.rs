@@ -13,8 +13,8 @@ use gridhook::cluster::shard_of;
 use serde_json::{Value, json};
 
 use super::{
-    Cluster, LONG, START,
-    chaos::{Clients, Published, lock, publishes, topic_without_duplicates},
+    CALM, Cluster, LONG, START,
+    clients::{Clients, Published, lock, publishes, topic_without_duplicates},
     tls::{node_tls, write_node_files},
 };
 use crate::{
@@ -81,7 +81,7 @@ impl Sharded {
     }
 
     fn join_all(mut self) -> Self {
-        (0..3).for_each(|index| self.cluster.join(index));
+        self.cluster.join_each(0..3);
         self.wait_for_shares(0, &[2, 2, 2]);
         self
     }
@@ -105,6 +105,14 @@ fn shares(node: &Server) -> Vec<usize> {
     let mut shares: Vec<usize> = nodes.map(|node| node["owns"].as_array().map_or(0, Vec::len)).collect();
     shares.sort_unstable();
     shares
+}
+
+/// What a node that has ended has on disk of each shard is what its rules say.
+pub(super) fn assert_shards_sound(node: &Server) {
+    for shard in 0..SHARDS {
+        let (status, report) = fsck(&node.data_dir().join("shards").join(shard.to_string()));
+        assert!(status.success(), "{report}");
+    }
 }
 
 /// A node is ready, says at how many shards it serves, and its log has when it began with each of them.
@@ -209,10 +217,7 @@ fn each_node_delivers_a_part_and_the_others_take_it_over() {
     }
     for node in &mut sharded.cluster.nodes {
         node.kill_9();
-        for shard in 0..SHARDS {
-            let (status, report) = fsck(&node.data_dir().join("shards").join(shard.to_string()));
-            assert!(status.success(), "{report}");
-        }
+        assert_shards_sound(node);
     }
 }
 
@@ -221,7 +226,7 @@ fn an_operator_moves_shards_and_drains_a_node() {
     if !has_nats() {
         return;
     }
-    let sharded = Sharded::start(&[("CLUSTER__STRATEGY", "balanced")]);
+    let sharded = Sharded::start(&[CALM, ("CLUSTER__STRATEGY", "balanced")]);
     let nodes = &sharded.cluster.nodes;
     nodes.iter().for_each(|node| assert_readiness(node, 2));
     let owner = |shard: usize| {
@@ -286,6 +291,7 @@ fn each_shard_has_its_part_of_the_declared_topics_and_backups_of_its_own() {
     let declared: String = names.iter().map(|name| format!("[topics.{name}]\n")).collect();
     fs::write(&file, declared).expect("a file");
     let sharded = Sharded::start(&[
+        CALM,
         ("SERVER__APPLY", file.to_str().expect("text")),
         ("BACKUP__STORE__URL", &format!("file://{}", backups.display())),
         ("BACKUP__SCHEDULE", "1h"),
@@ -323,9 +329,7 @@ fn shards_speak_tls_to_each_other_and_read_certificates_again_on_sighup() {
     for node in ["0", "1", "2"] {
         write_node_files(folder.path(), node, &authority, &authority);
     }
-    let mut sharded = Sharded::prepare_each(&[], |index| node_tls(folder.path(), &index.to_string()));
-    (0..3).for_each(|index| sharded.cluster.join(index));
-    sharded.wait_for_shares(0, &[2, 2, 2]);
+    let sharded = Sharded::prepare_each(&[], |index| node_tls(folder.path(), &index.to_string())).join_all();
     let nodes = &sharded.cluster.nodes;
     let keys: Vec<String> = names().iter().map(|name| nodes[0].topic(name, "EventGridSchema")).collect();
     let publish_all = |round: &str| {
@@ -357,7 +361,7 @@ fn a_full_stream_of_one_shard_stops_no_other_and_is_trimmed_once_all_nodes_have_
     if !has_nats() {
         return;
     }
-    let mut sharded = Sharded::start(&[("CLUSTER__STREAM_KEEP_BYTES", "64 KiB")]);
+    let mut sharded = Sharded::start(&[CALM, ("CLUSTER__STREAM_KEEP_BYTES", "64 KiB")]);
     let names = names();
     let keys: Vec<String> =
         names.iter().map(|name| topic_without_duplicates(&sharded.cluster.nodes[0], name)).collect();
@@ -424,8 +428,5 @@ fn a_node_fetches_copies_of_the_shards_whose_records_were_removed_and_follows_th
     sharded.wait_for_shares(2, &[6]);
     publish_all(&sharded, 2, "third");
     sharded.cluster.nodes[2].terminate();
-    for shard in 0..SHARDS {
-        let (status, report) = fsck(&sharded.cluster.nodes[2].data_dir().join("shards").join(shard.to_string()));
-        assert!(status.success(), "{report}");
-    }
+    assert_shards_sound(&sharded.cluster.nodes[2]);
 }

@@ -10,8 +10,8 @@ use gridhook::cluster::shard_of;
 use serde_json::{Value, json};
 
 use super::{
-    LONG,
-    chaos::{Clients, lock, publishes},
+    CALM, LONG,
+    clients::{Clients, lock, publishes},
     shards::{SHARDS, Sharded, names},
 };
 use crate::{
@@ -74,7 +74,7 @@ fn a_spread_topic_is_in_every_shard_and_each_node_takes_its_events() {
     if !has_nats() {
         return;
     }
-    let (sharded, sink) = (Sharded::start(&[]), Sink::start());
+    let (sharded, sink) = (Sharded::start(&[CALM]), Sink::start());
     let nodes = &sharded.cluster.nodes;
     let topic = format!("{SCOPE}/{NAME}");
     let refused = |path: &str, properties: Value, why: &str| {
@@ -168,7 +168,7 @@ fn a_spread_system_topic_has_the_events_about_topics_of_every_shard() {
     if !has_nats() {
         return;
     }
-    let sharded = Sharded::start(&[("SYSTEM_TOPIC__NAME", "server"), UNASKED]);
+    let sharded = Sharded::start(&[CALM, ("SYSTEM_TOPIC__NAME", "server"), UNASKED]);
     let (nodes, endpoint) = (&sharded.cluster.nodes, Endpoint::start(vec![answer(200, "", "")]));
     let properties = json!({"partitionCount": SHARDS, "inputSchema": "CloudEventSchemaV1_0"});
     nodes[0].topic_of("server", &properties);
@@ -204,6 +204,7 @@ fn operators_see_the_parts_of_a_spread_topic_as_one() {
     let files = tempfile::tempdir().expect("a folder");
     let url = format!("file://{}", files.path().display());
     let settings = [
+        CALM,
         ("JOURNAL__RETENTION", "7d"),
         ("DEAD_LETTER__STORES__SHARED__URL", &*url),
         ("DEAD_LETTER__STORES__SHARED__ACCOUNTS", "*"),
