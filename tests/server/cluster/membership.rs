@@ -44,6 +44,7 @@ fn a_forgotten_node_joins_again_or_says_what_it_needs() {
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     cluster.nodes[0].subscribe("orders", "taken", &SubscriptionSpec::of(&sink.url("/taken")));
     let mut ids = publish(&cluster.nodes[0], &key, 0..10);
+    wait_for("the records of all", LONG, || names(&cluster.nodes[1]) == ["a", "b", "c"]);
     let asked = |node: &str, flag: &[&str]| operator(&cluster.nodes[1], &[&["cluster", "forget", node], flag].concat());
     let error = asked("b", &["--yes"]).expect_err("it is alive");
     assert!(error.contains("the node b is alive"), "{error}");
@@ -51,7 +52,6 @@ fn a_forgotten_node_joins_again_or_says_what_it_needs() {
     assert!(error.contains("no node d has a record; the nodes are a, b, c"), "{error}");
     let error = asked("c", &[]).expect_err("nobody has confirmed it");
     assert!(error.contains("Forget the node c?") && error.contains("--yes"), "{error}");
-    wait_for("the records of all", LONG, || names(&cluster.nodes[0]) == ["a", "b", "c"]);
 
     // The stream has all that it needs.
     cluster.nodes[2].kill_9();

@@ -12,7 +12,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{Cluster, LONG, START, assert_all_arrive, publish};
+use super::{CALM, Cluster, LONG, START, assert_all_arrive, publish};
 use crate::{
     server::system_topic::{INTERVAL, TOPIC, UNASKED},
     support::{
@@ -43,9 +43,9 @@ pub(super) fn write_node_files(folder: &Path, node: &str, trusts: &Authority, is
     issuer.issue("127.0.0.1").write(folder, node);
 }
 
-/// Leases that no busy machine ends, and handshakes that are not waited for.
+/// Long leases, and handshakes that are not waited for.
 fn with_leases(of_node: Vec<(&'static str, String)>) -> Vec<(&'static str, String)> {
-    let leases = [("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "20s"), ("LIMITS__HEAD_TIMEOUT", "1s")];
+    let leases = [("CLUSTER__RENEW", "100ms"), CALM, ("LIMITS__HEAD_TIMEOUT", "3s")];
     leases.map(|(key, value)| (key, value.to_owned())).into_iter().chain(of_node).collect()
 }
 
@@ -79,10 +79,7 @@ fn nodes_speak_tls_refuse_strangers_and_take_new_certificates() {
     };
     let nats = NatsCluster::start(1, "always");
     let mut cluster = Cluster::prepare_on(nats, own);
-    for index in 0..3 {
-        cluster.join(index);
-    }
-    assert_eq!(cluster.owner(), 0);
+    cluster.join_all();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     cluster.nodes[0].subscribe("orders", "taken", &SubscriptionSpec::of(&sink.url("/taken")));
 
@@ -96,10 +93,13 @@ fn nodes_speak_tls_refuse_strangers_and_take_new_certificates() {
     said(2, "invalid peer certificate");
     said(0, "invalid peer certificate");
     said(0, "received fatal alert");
-    assert!(cluster.nodes[0].logs().contains("a connection of another node was refused"));
     assert!(cluster.nodes[1].logs().contains("the owner has not accepted a connection of this node"));
-    let logged = cluster.nodes[0].logs().matches("a connection of another node was refused").count();
-    assert!(logged <= 3, "{logged} lines for the same reasons");
+    // A reason is logged once a minute, however often nodes try. On a busy machine there are more reasons.
+    let logs = cluster.nodes[0].logs();
+    let refusals = logs.lines().filter(|line| line.contains("a connection of another node was refused"));
+    let reasons: Vec<&str> = refusals.filter_map(|line| line.split("error=").nth(1)?.split(" total=").next()).collect();
+    let unique: BTreeSet<&str> = reasons.iter().copied().collect();
+    assert!(reasons.len() >= 2 && reasons.len() == unique.len(), "{reasons:?}");
 
     // A certificate is replaced without a restart, and authorities with one.
     let ends = |node: &Server| days_left(&node.command("GET", "/metrics", &Value::Null).text());
