@@ -146,14 +146,14 @@ impl Placed {
         if self.topics.len() > 1 { folder.join("shards").join(shard.to_string()) } else { folder }
     }
 
-    /// The nodes without a copy have its files no more.
-    fn assert_on_disk(&self, nodes: &[usize]) {
+    /// The nodes without a copy have its files no more. A node says so before it removes them.
+    fn wait_for_disks(&self, nodes: &[usize]) {
         for shard in 0..self.topics.len() {
             let chosen = self.chosen(shard, nodes);
             for node in nodes {
-                let size = size(&self.store(*node, shard).join("rocksdb"));
-                let is_there = chosen.contains(NAMES[*node]);
-                assert_eq!(size > FILLED, is_there, "{} has {size} bytes of shard {shard}", NAMES[*node]);
+                let (folder, is_there) = (self.store(*node, shard).join("rocksdb"), chosen.contains(NAMES[*node]));
+                let what = format!("{} to have a copy of shard {shard}: {is_there}", NAMES[*node]);
+                wait_for(&what, LONG, || (size(&folder) > FILLED) == is_there);
             }
         }
     }
@@ -194,7 +194,7 @@ fn place(shards: u16) {
     placed.cluster.join_each(2..4);
     placed.wait_for_copies(0, &[0, 1, 2, 3]);
     placed.wait_for_owners(0, &[0, 1, 2, 3]);
-    placed.assert_on_disk(&[0, 1, 2, 3]);
+    placed.wait_for_disks(&[0, 1, 2, 3]);
     let without = (0..4).find(|node| !placed.chosen(0, &[0, 1, 2, 3]).contains(NAMES[*node])).expect("a node");
     let error = operator(&placed.cluster.nodes[0], &["cluster", "move", "0", NAMES[without]]).expect_err("no copy");
     assert!(error.contains("has no copy of shard 0"), "{error}");
@@ -216,7 +216,7 @@ fn place(shards: u16) {
     placed.wait_for_owners(others[0], &[0, 1, 2, 3]);
     placed.wait_for_copies(others[0], &others);
     placed.wait_for_owners(others[0], &others);
-    placed.assert_on_disk(&others);
+    placed.wait_for_disks(&others);
     placed.publish(others[1], 2);
     placed.wait_until_trimmed();
     placed.cluster.join(killed);
@@ -236,7 +236,7 @@ fn place(shards: u16) {
             assert!(status.success(), "{report}");
         }
     }
-    placed.assert_on_disk(&[0, 1, 2, 3]);
+    placed.wait_for_disks(&[0, 1, 2, 3]);
 }
 
 #[test]
