@@ -151,7 +151,8 @@ impl AddressRules {
     pub fn check_address(&self, address: IpAddr) -> Result<(), AddressRefused> {
         let address = address.to_canonical();
         let within = |networks: &[IpNet]| networks.iter().any(|network| network.contains(&address));
-        if within(&FORBIDDEN) && !within(&self.allow_networks) { Err(AddressRefused::Address(address)) } else { Ok(()) }
+        // Few networks are allowed, and many are forbidden.
+        if !within(&self.allow_networks) && within(&FORBIDDEN) { Err(AddressRefused::Address(address)) } else { Ok(()) }
     }
 
     /// Checks an address and a port.

@@ -15,7 +15,7 @@
 //!
 //! [`ClientOptions::late_requests_max`]: super::webhook::ClientOptions::late_requests_max
 
-use std::{cell::Cell, pin::Pin, rc::Rc, time::Duration};
+use std::{pin::Pin, rc::Rc, time::Duration};
 
 use tokio::time::{Instant, timeout_at};
 
@@ -23,7 +23,7 @@ use super::{
     failure::{failure, timeout_detail},
     request::{Destination, OutgoingRequest},
     socket::{RequestAttempt, RequestPhase},
-    webhook::{LatePermit, RepeatRequest, WebhookClient},
+    webhook::{LatePermit, WebhookClient},
 };
 use crate::{
     event::Timestamp,
@@ -37,8 +37,7 @@ pub struct RequestInFlight<'a> {
     client: &'a WebhookClient,
     destination: &'a Destination,
     attempts: Attempts<'a>,
-    again: RepeatRequest,
-    request_attempts: [Rc<RequestAttempt>; 2],
+    first: Rc<RequestAttempt>,
 }
 
 /// A request that timed out.
@@ -57,11 +56,10 @@ impl<'a> RequestInFlight<'a> {
         now: Timestamp,
     ) -> Self {
         let outgoing = Rc::new(outgoing);
-        let again: RepeatRequest = Rc::new(Cell::new(Some(Rc::clone(&outgoing))));
-        let request_attempts = [RequestAttempt::new(false), RequestAttempt::new(true)];
-        let attempts =
-            Box::pin(client.attempts(destination, outgoing, Rc::clone(&again), request_attempts.clone(), now));
-        Self { client, destination, attempts, again, request_attempts }
+        let first = RequestAttempt::new(false);
+        first.again.set(Some(Rc::clone(&outgoing)));
+        let attempts = Box::pin(client.attempts(destination, outgoing, Rc::clone(&first), now));
+        Self { client, destination, attempts, first }
     }
 
     /// The result, within `wait` from now, and the late request if it may still be answered.
@@ -70,19 +68,16 @@ impl<'a> RequestInFlight<'a> {
         if let Err(refused) = self.client.rules().check_url(self.destination.url()) {
             return (failure(Failure::SocketError, refused.to_string()), None);
         }
-        let [first, second] = &self.request_attempts;
-        for request_attempt in [first, second] {
-            request_attempt.until.set(Some(start + wait));
-        }
+        let first = &self.first;
+        first.until.set(Some(start + wait));
         let mut answered = timeout_at(start + wait, &mut self.attempts).await;
-        let has_head =
-            |request_attempt: &Rc<RequestAttempt>| matches!(request_attempt.phase(), RequestPhase::Reading(_));
-        if answered.is_err() && (has_head(first) || has_head(second)) {
+        let has_head = || matches!(first.current().phase(), RequestPhase::Reading(_));
+        if answered.is_err() && has_head() {
             // The status is known, and the time limit of the body has passed too.
             answered = Ok((&mut self.attempts).await);
         }
-        let began = second.began.get().or(first.began.get()).unwrap_or(start);
-        let current = if second.phase() == RequestPhase::Beginning { first } else { second };
+        let current = first.current();
+        let began = current.began.get().or(first.began.get()).unwrap_or(start);
         let phases = current.phases(self.destination.url().scheme() == "https");
         match answered {
             Ok(answer) => {
@@ -101,7 +96,7 @@ impl<'a> RequestInFlight<'a> {
     }
 
     fn late_permit(self, phase: RequestPhase, start: Instant) -> Option<LateRequest<'a>> {
-        self.again.take();
+        self.first.again.take();
         match phase {
             RequestPhase::Waiting => {
                 Some(LateRequest { start, _permit: self.client.late_permit()?, attempts: self.attempts })

@@ -3,12 +3,16 @@
 //! awc's own pool makes a codec with a task for the date and two buffers of 8 KiB for each request, hashes the endpoint's
 //! name twice, and reuses the connection that was idle longest. No setting changes that. So this module is the middleware of
 //! awc's clients ([`awc::ClientBuilder::wrap`]): awc makes the request and hands the response out, and what happens between
-//! them is here. The messages are those of actix-http's codec. The headers of a request are not in awc's map, where each would
-//! be parsed, hashed and allocated: they are lines of text in the request's [`RequestAttempt`](super::socket::RequestAttempt).
+//! them is here. The headers of a request are not in awc's map, where each would be parsed, hashed and allocated: they are
+//! lines of text in the request's [`RequestAttempt`](super::socket::RequestAttempt).
 //!
+//! - The messages are those of actix-http's codec. The head of a POST request is written here as the codec writes it, and
+//!   [`whole`] reads a response that arrives at once; the codec reads any other.
 //! - The connection that was used last is reused, so that those that a burst opened become idle and are closed.
 //! - One buffer of an arbiter is written from, and one is read into. A request that must wait for more bytes takes them along.
 //! - A connection is idle once the response has been read to its end. It is closed with its request otherwise.
+
+mod whole;
 
 use std::{
     cell::RefCell,
@@ -24,7 +28,7 @@ use std::{
 use actix_http::{
     Payload, RequestHeadType, ResponseHead, ServiceConfig,
     body::{BodySize, MessageBody},
-    error::PayloadError,
+    error::{ParseError, PayloadError},
     h1::{ClientCodec, ClientPayloadCodec, Message, MessageType},
 };
 use actix_service::Service;
@@ -61,8 +65,11 @@ const COPIED_BYTES: usize = 4 * 1024;
 const READ_BYTES: usize = 32 * 1024;
 const READ_ROOM: usize = 4 * 1024;
 
-/// The end of a head.
+/// The end of a line, and of a head.
 const END: &[u8] = b"\r\n";
+
+/// Room for what [`put_post`] writes, but for the path.
+const HEAD_BYTES: usize = 128;
 
 /// How long an endpoint has for the end of TLS.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
@@ -130,6 +137,10 @@ impl Pool {
         if secure { &self.secure } else { &self.plain }
     }
 
+    fn dated(&self) -> ServiceConfig {
+        self.dated.borrow_mut().get_or_insert_default().clone()
+    }
+
     fn may_be_used(&self, socket: &ControlledSocket) -> bool {
         let control = socket.control();
         !control.is_closed()
@@ -149,19 +160,20 @@ impl Pool {
         None
     }
 
-    async fn connect(self: &Rc<Self>, uri: &Uri) -> Result<Connection, ConnectError> {
+    async fn connect(self: &Rc<Self>, uri: Uri) -> Result<Connection, ConnectError> {
         let must_be_new = ControlledSocket::must_be_new();
-        let reused = poll_fn(|cx| Poll::Ready(if must_be_new { None } else { self.reuse(uri, cx) })).await;
+        let reused = poll_fn(|cx| Poll::Ready(if must_be_new { None } else { self.reuse(&uri, cx) })).await;
         let socket = match reused {
             Some(socket) => socket,
             None => {
-                let secure = is_secure(uri);
+                let secure = is_secure(&uri);
                 let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
                 let host = uri.host().ok_or(ConnectError::Unresolved)?;
-                self.connector.dial(host, port, secure).await?
+                // Boxed, so that requests on an open connection have a smaller future.
+                Box::pin(self.connector.dial(host, port, secure)).await?
             }
         };
-        Ok(Connection { socket, unread: BytesMut::new(), uri: uri.clone(), pool: Rc::clone(self) })
+        Ok(Connection { socket, unread: BytesMut::new(), uri, pool: Rc::clone(self) })
     }
 
     async fn exchange(
@@ -169,13 +181,45 @@ impl Pool {
         head: RequestHeadType,
         body: impl MessageBody,
     ) -> Result<ConnectResponse, SendRequestError> {
-        let mut connection = self.connect(&head.as_ref().uri).await?;
-        let mut codec = ClientCodec::new(self.dated.borrow_mut().get_or_insert_default().clone());
-        connection.send(&mut codec, head, body).await?;
-        // Decoding is expensive also where nothing has arrived.
-        let mut decode = |buffer: &mut BytesMut| if buffer.is_empty() { Ok(None) } else { codec.decode(buffer) };
-        let head = poll_fn(|cx| connection.poll_decode(cx, &mut decode)).await?;
-        let head = head.ok_or(ConnectError::Disconnected)?;
+        let (uri, headers) = ATTEMPT
+            .try_with(|request_attempt| (request_attempt.uri.take(), request_attempt.headers.take()))
+            .unwrap_or_default();
+        let is_post = uri.is_some();
+        let mut connection = self.connect(uri.unwrap_or_else(|| head.as_ref().uri.clone())).await?;
+        let (size, dated, mut message) = (body.size(), self.dated(), self.written.take());
+        let mut codec = RequestCodec { head: Some((head, size)), codec: ClientCodec::new(dated.clone()) };
+        if is_post {
+            put_post(&mut message, &connection.uri, size, &dated)?;
+        } else {
+            codec.encode(&mut message)?;
+        }
+        // The headers that awc does not have stand before the end of the head.
+        message.truncate(message.len() - END.len());
+        message.extend_from_slice(headers.as_bytes());
+        message.extend_from_slice(END);
+        connection.send(message, size, body).await?;
+        let mut decode = |buffer: &mut BytesMut| -> Result<_, ParseError> {
+            // Decoding is expensive also where nothing has arrived.
+            if buffer.is_empty() {
+                return Ok(None);
+            }
+            match is_post.then(|| whole::take(buffer)).flatten() {
+                Some(response) => Ok(Some(Received::Whole(response))),
+                None => {
+                    codec.encode(&mut BytesMut::new())?;
+                    Ok(codec.codec.decode(buffer)?.map(Received::Head))
+                }
+            }
+        };
+        let received = poll_fn(|cx| connection.poll_decode(cx, &mut decode)).await?;
+        let head = match received.ok_or(ConnectError::Disconnected)? {
+            Received::Head(head) => head,
+            Received::Whole(response) => {
+                connection.end(true);
+                return Ok(ConnectResponse::Client(response));
+            }
+        };
+        let codec = codec.codec;
         let payload: Payload = match codec.message_type() {
             MessageType::None => {
                 connection.end(codec.keep_alive());
@@ -186,8 +230,59 @@ impl Pool {
                 Payload::Stream { payload: Box::pin(ResponseBody { connection: Some(connection), codec }) }
             }
         };
-        Ok(ConnectResponse::Client(response(head, payload)))
+        Ok(ConnectResponse::Client(response(|own| {
+            *own = head;
+            payload
+        })))
     }
+}
+
+/// What has been received of a response.
+enum Received {
+    /// All of it, on a connection that stays open.
+    Whole(ClientResponse),
+    /// Its head.
+    Head(ResponseHead),
+}
+
+/// The codec of a request and its response.
+struct RequestCodec {
+    /// What it has not encoded.
+    head: Option<(RequestHeadType, BodySize)>,
+    codec: ClientCodec,
+}
+
+impl RequestCodec {
+    /// Encodes the head, once. The codec must know the request of a response that it decodes.
+    fn encode(&mut self, message: &mut BytesMut) -> io::Result<()> {
+        self.head.take().map_or(Ok(()), |head| self.codec.encode(Message::Item(head), message))
+    }
+}
+
+/// Writes the head of a POST request as the codec writes it.
+fn put_post(message: &mut BytesMut, uri: &Uri, size: BodySize, dated: &ServiceConfig) -> io::Result<()> {
+    let BodySize::Sized(length) = size else { return Err(io::ErrorKind::InvalidInput.into()) };
+    let target = uri.path_and_query().map_or("/", |target| target.as_str());
+    message.reserve(HEAD_BYTES + target.len());
+    for part in [&b"POST "[..], target.as_bytes(), b" HTTP/1.1\r\ncontent-length: "] {
+        message.extend_from_slice(part);
+    }
+    put_decimal(message, length);
+    message.extend_from_slice(END);
+    dated.write_date_header(message, false);
+    message.extend_from_slice(END);
+    Ok(())
+}
+
+/// Writes a number. `fmt` costs more than all the rest of a head.
+fn put_decimal(message: &mut BytesMut, mut number: u64) {
+    let (mut digits, mut at) = ([b'0'; 20], 20);
+    while number > 0 || at == digits.len() {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+    message.extend_from_slice(&digits[at..]);
 }
 
 fn is_secure(uri: &Uri) -> bool {
@@ -199,12 +294,10 @@ fn wrong_length() -> SendRequestError {
     SendRequestError::Body("a body of another length than announced".into())
 }
 
-/// awc has no other way to make a response than that of its test helper.
-fn response(head: ResponseHead, payload: Payload) -> ClientResponse {
-    TestResponse::default().finish().map_body(|own, _| {
-        *own = head;
-        payload
-    })
+/// A response whose head is filled in, and which has the payload that `fill` returns. awc has no other way to make one than
+/// that of its test helper.
+fn response(fill: impl FnOnce(&mut ResponseHead) -> Payload) -> ClientResponse {
+    TestResponse::default().finish().map_body(|head, _| fill(head))
 }
 
 /// A connection in use.
@@ -217,21 +310,14 @@ struct Connection {
 }
 
 impl Connection {
+    /// Sends a request, of which `message` has the head.
     async fn send(
         &mut self,
-        codec: &mut ClientCodec,
-        head: RequestHeadType,
+        mut message: BytesMut,
+        size: BodySize,
         body: impl MessageBody,
     ) -> Result<(), SendRequestError> {
         let mut body = pin!(body);
-        let size = body.size();
-        let mut message = self.pool.written.take();
-        codec.encode(Message::Item((head, size)), &mut message)?;
-        // The headers that awc does not have stand before the end of the head.
-        let headers = ATTEMPT.try_with(|request_attempt| request_attempt.headers.take()).unwrap_or_default();
-        message.truncate(message.len() - END.len());
-        message.extend_from_slice(headers.as_bytes());
-        message.extend_from_slice(END);
         // A body with a length needs nothing of the codec.
         let mut left = match size {
             BodySize::None => 0,

@@ -23,7 +23,7 @@ use super::{
     request::{Destination, ORIGIN, OutgoingRequest, header_value, properties},
     response::{BODY_BYTES_MAX, read_body},
     socket::{ATTEMPT, RequestAttempt, RequestPhase},
-    webhook::{WebhookClient, body, head},
+    webhook::WebhookClient,
 };
 use crate::{
     event::{Schema, Timestamp},
@@ -167,9 +167,7 @@ impl WebhookClient {
         };
         ATTEMPT
             .scope(request_attempt.clone(), async move {
-                let request = head(self.awc(), method, destination, outgoing, request_attempt);
-                let mut response =
-                    request.send_body(body(outgoing.body.clone(), request_attempt.clone(), None)).await?;
+                let mut response = self.send(method, destination, outgoing, request_attempt, None).await?;
                 request_attempt.enter(RequestPhase::Reading(response.status().as_u16()));
                 let reply = read_response(handshake, &mut response).await;
                 // The next handshake must use a new connection.

@@ -312,7 +312,9 @@ pub fn header_value(text: &str) -> String {
 }
 
 fn printable(text: &str) -> Cow<'_, str> {
-    let plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~')) && text.trim() == text;
+    // Without an early end, so that several bytes are compared at once.
+    let is_visible = text.bytes().fold(true, |all, byte| all & matches!(byte, b' '..=b'~'));
+    let plain = is_visible && !text.starts_with(' ') && !text.ends_with(' ');
     if plain { Cow::Borrowed(text) } else { Cow::Owned(percent_encoded(text)) }
 }
 

@@ -128,7 +128,8 @@ impl Sender for HttpSender {
                 Err(error) => return (failure(Failure::GenericError, error.to_string()), None),
             };
             let (result, late) = match &self.tokens {
-                Some(tokens) => self.send_authorized(tokens, outgoing, wait, now).await,
+                // Boxed, so that requests without a token have a smaller future.
+                Some(tokens) => Box::pin(self.send_authorized(tokens, outgoing, wait, now)).await,
                 None => self.client.call(destination, outgoing, now).answer(wait).await,
             };
             (encoding.settle(result), late)

@@ -13,7 +13,7 @@
 //! Names, addresses and TLS are in [`dial`](super::dial).
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::{Cell, OnceCell, RefCell},
     io,
     mem::MaybeUninit,
     net::SocketAddr,
@@ -23,13 +23,17 @@ use std::{
     time::Duration,
 };
 
+use awc::http::Uri;
 use bytes::{Buf as _, BytesMut};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::Instant,
 };
 
-use super::sockets::{KeptConnection, Sockets};
+use super::{
+    request::OutgoingRequest,
+    sockets::{KeptConnection, Sockets},
+};
 use crate::policy::outcome::{Elapsed, RequestPhases};
 
 /// Maximum interim responses to a request. The next one is taken for the final response, which fails the request.
@@ -88,6 +92,11 @@ pub(super) struct RequestAttempt {
     control: RefCell<Option<Rc<SocketControl>>>,
     /// The lines of its headers, until they are sent.
     pub(super) headers: RefCell<String>,
+    /// Where it is sent, if awc does not know.
+    pub(super) uri: Cell<Option<Uri>>,
+    /// The request for a repeat, until that is no longer allowed.
+    pub(super) again: Cell<Option<Rc<OutgoingRequest>>>,
+    repeat: OnceCell<Rc<Self>>,
 }
 
 impl RequestAttempt {
@@ -105,7 +114,24 @@ impl RequestAttempt {
             late: Cell::new(false),
             control: RefCell::new(None),
             headers: RefCell::default(),
+            uri: Cell::default(),
+            again: Cell::default(),
+            repeat: OnceCell::new(),
         })
+    }
+
+    /// Begins the attempt that repeats this one on a new connection, within the same time limit.
+    pub(super) fn begin_repeat(&self) -> &Rc<Self> {
+        self.repeat.get_or_init(|| {
+            let repeat = Self::new(true);
+            repeat.until.set(self.until.get());
+            repeat
+        })
+    }
+
+    /// The attempt that repeats this one, or this one if none does.
+    pub(super) fn current(&self) -> &Self {
+        self.repeat.get().map_or(self, |repeat| repeat)
     }
 
     /// The current phase.

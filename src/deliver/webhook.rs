@@ -29,10 +29,11 @@ use std::{
 };
 
 use awc::{
-    body::SizedStream,
+    FrozenClientRequest, SendClientRequest,
+    body::{MessageBody, SizedStream},
     error::SendRequestError,
     http::{
-        Method,
+        Method, Uri,
         header::{HeaderMap, HeaderName, HeaderValue},
     },
 };
@@ -144,14 +145,13 @@ impl Default for RequestTimeouts {
     }
 }
 
-/// A request for a repeat, until that is no longer allowed.
-pub(super) type RepeatRequest = Rc<Cell<Option<Rc<OutgoingRequest>>>>;
-
 /// Sends requests. One for each arbiter and set of rules; not `Send`.
 pub struct WebhookClient(pub(super) Rc<ClientInner>);
 
 pub(super) struct ClientInner {
     awc: awc::Client,
+    /// Every POST request, as far as awc knows it. Its address and headers are in its [`RequestAttempt`].
+    post: FrozenClientRequest,
     exchange: Exchange,
     connector: Connector,
     pub(super) options: ClientOptions,
@@ -176,7 +176,9 @@ impl WebhookClient {
         let connector = Connector::new(&options);
         let exchange = Exchange::new(connector.clone(), &options);
         let awc = awc::Client::builder().wrap(exchange.clone()).disable_redirects().disable_timeout().finish();
-        let inner = Rc::new(ClientInner { awc, exchange, connector, options, late_requests: Cell::new(0) });
+        let post = awc.request(Method::POST, Uri::from_static("http://endpoint/")).no_decompress().freeze();
+        let post = post.expect("a request to an http URL can be made");
+        let inner = Rc::new(ClientInner { awc, post, exchange, connector, options, late_requests: Cell::new(0) });
         actix_rt::spawn(keep_sweeping(Rc::downgrade(&inner)));
         Self(inner)
     }
@@ -194,11 +196,6 @@ impl WebhookClient {
     /// Addresses that this client may call.
     pub fn rules(&self) -> &AddressRules {
         &self.0.options.rules
-    }
-
-    /// The client that makes requests.
-    pub(super) fn awc(&self) -> &awc::Client {
-        &self.0.awc
     }
 
     /// Closes idle connections, and returns how many are left. The client also does this periodically.
@@ -264,16 +261,14 @@ impl WebhookClient {
         })
     }
 
-    /// Sends the request, and repeats it on a new connection if the first one was stale and `again` still has it.
+    /// Sends the request, and repeats it on a new connection if the first one was stale and a repeat is still allowed.
     pub(super) async fn attempts(
         &self,
         destination: &Destination,
         outgoing: Rc<OutgoingRequest>,
-        again: RepeatRequest,
-        request_attempts: [Rc<RequestAttempt>; 2],
+        first: Rc<RequestAttempt>,
         now: Timestamp,
     ) -> RequestResult {
-        let [first, second] = request_attempts;
         let error = match self.attempt(destination, outgoing, &first, now).await {
             Ok(answer) => return answer,
             Err(error) => error,
@@ -282,11 +277,12 @@ impl WebhookClient {
             return RequestResult::bare(Outcome::Aborted);
         }
         let stale = first.reused.get() && unanswered(&error, &first);
-        let Some(outgoing) = again.take().filter(|_| stale) else {
+        let Some(outgoing) = first.again.take().filter(|_| stale) else {
             return failed(&error, first.phase(), destination);
         };
         tracing::debug!(%error, host = destination.url().host_str(), "stale connection; sending again on a new one");
-        match self.attempt(destination, outgoing, &second, now).await {
+        let second = first.begin_repeat();
+        match self.attempt(destination, outgoing, second, now).await {
             Ok(answer) => answer,
             Err(error) => failed(&error, second.phase(), destination),
         }
@@ -301,11 +297,11 @@ impl WebhookClient {
     ) -> Result<RequestResult, SendRequestError> {
         ATTEMPT
             .scope(request_attempt.clone(), async move {
-                let request = head(self.awc(), Method::POST, destination, &outgoing, request_attempt);
-                let body = body(outgoing.body.clone(), request_attempt.clone(), self.0.options.lease.clone());
+                let lease = self.0.options.lease.clone();
+                let sending = self.send(Method::POST, destination, &outgoing, request_attempt, lease);
                 // The body is dropped with its last byte. From here on only `again` may have a copy.
                 drop(outgoing);
-                let response = request.send_body(body).await?;
+                let response = sending.await?;
                 request_attempt.enter(RequestPhase::Reading(response.status().as_u16()));
                 let answer = response::read(response, request_attempt, now).await;
                 request_attempt.read();
@@ -325,8 +321,7 @@ impl WebhookClient {
         self.rules().check_url(destination.url()).map_err(|refused| refused.to_string())?;
         let attempt = RequestAttempt::new(true);
         let exchange = async {
-            let request = head(self.awc(), Method::POST, destination, outgoing, &attempt);
-            let mut response = request.send_body(body(outgoing.body.clone(), attempt.clone(), None)).await?;
+            let mut response = self.send(Method::POST, destination, outgoing, &attempt, None).await?;
             let status = response.status().as_u16();
             attempt.enter(RequestPhase::Reading(status));
             let body = response.body().limit(response::DRAINED_BYTES_MAX).await;
@@ -367,18 +362,28 @@ const CODEC_HEADERS: [&str; 4] = ["connection", "content-length", "date", "trans
 /// Room for the headers of nearly every request.
 const HEADER_BYTES: usize = 512;
 
-/// A request, whose headers are written into `request_attempt` as they are sent.
-pub(super) fn head(
-    awc: &awc::Client,
-    method: Method,
-    destination: &Destination,
-    outgoing: &OutgoingRequest,
-    request_attempt: &RequestAttempt,
-) -> awc::ClientRequest {
-    let (method, uri) = outgoing.target(destination, method);
-    let mut request = awc.request(method, uri).no_decompress();
-    request_attempt.headers.replace(header_lines(destination, outgoing, request.headers_mut()));
-    request
+impl WebhookClient {
+    /// Sends a request. Its headers are in `request_attempt` until then, as they are sent.
+    pub(super) fn send(
+        &self,
+        method: Method,
+        destination: &Destination,
+        outgoing: &OutgoingRequest,
+        request_attempt: &Rc<RequestAttempt>,
+        lease: Option<Lease>,
+    ) -> SendClientRequest {
+        let (method, uri) = outgoing.target(destination, method);
+        let mut of_codec = HeaderMap::new();
+        request_attempt.headers.replace(header_lines(destination, outgoing, &mut of_codec));
+        let body = body(outgoing.body.clone(), Rc::clone(request_attempt), lease);
+        if method == Method::POST && of_codec.is_empty() {
+            request_attempt.uri.set(Some(uri));
+            return self.0.post.send_body(body);
+        }
+        let mut request = self.0.awc.request(method, uri).no_decompress();
+        *request.headers_mut() = of_codec;
+        request.send_body(body)
+    }
 }
 
 /// The header lines, but for those that the codec decides about, which are put into `map`. A property takes precedence over
@@ -392,7 +397,10 @@ fn header_lines(destination: &Destination, outgoing: &OutgoingRequest, map: &mut
                 map.insert(name, value);
             }
         } else {
-            lines.extend([name, ": ", value, "\r\n"]);
+            lines.push_str(name);
+            lines.push_str(": ");
+            lines.push_str(value);
+            lines.push_str("\r\n");
         }
     };
     // Both were checked when they were created. An invalid one is omitted.
@@ -413,7 +421,7 @@ fn header_lines(destination: &Destination, outgoing: &OutgoingRequest, map: &mut
             continue;
         }
         // `build` produces printable values; other headers are encoded here.
-        let is_printable = value.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t'));
+        let is_printable = value.bytes().fold(true, |all, byte| all & matches!(byte, b' '..=b'~' | b'\t'));
         put(name, &if is_printable { Cow::Borrowed(&**value) } else { header_value(value).into() });
     }
     for (index, (name, value)) in properties.iter().enumerate() {
@@ -431,11 +439,7 @@ struct LeaseOver;
 
 /// The body in slices, reporting its progress. A lease is checked at the last moment before its bytes are sent: the process
 /// may have been paused since the request began.
-pub(super) fn body(
-    body: Bytes,
-    request_attempt: Rc<RequestAttempt>,
-    lease: Option<Lease>,
-) -> impl awc::body::MessageBody + 'static {
+fn body(body: Bytes, request_attempt: Rc<RequestAttempt>, lease: Option<Lease>) -> impl MessageBody + 'static {
     let len = body.len();
     let starts = (0..len).step_by(CHUNK_BYTES);
     let slices = starts.map(move |start| {

@@ -58,7 +58,7 @@ pub(super) fn start(
         let headers = DeliveryPlan::job_header(lane, kind).into_iter().chain(trace).collect();
         let batch = Batch { events, attempts_before: attempts, headers, now, wait: plan.response_timeout };
         if let Some(lease) = lease {
-            lease.allowed().await;
+            Box::pin(lease.allowed()).await;
         }
         let (answer, late) = match &sender {
             Ok(sender) => sender.send(batch).await,
@@ -74,13 +74,13 @@ pub(super) fn start(
             None => {}
             Some(ResponseFault::Drop) => return guard.report(response_faults::dropped(&answer)),
             Some(ResponseFault::Corrupt) => return guard.report(response_faults::corrupted(&answer)),
-            Some(ResponseFault::Delay(by)) => return guard.delay(answer, by, &plan).await,
+            Some(ResponseFault::Delay(by)) => return Box::pin(guard.delay(answer, by, &plan)).await,
         }
         match late.filter(|_| plan.late_timeout > plan.response_timeout) {
             None => guard.report(answer),
             Some(late) => {
                 let late_report = guard.await_late(answer);
-                late_report.report(late.is_taken(plan.late_timeout).await);
+                late_report.report(Box::pin(late.is_taken(plan.late_timeout)).await);
             }
         }
     });

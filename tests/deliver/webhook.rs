@@ -1,6 +1,6 @@
 //! Requests with a response.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use gridhook::{
@@ -8,11 +8,11 @@ use gridhook::{
         Destination, OutgoingRequest, WebhookClient,
         response::{BODY_BYTES_MAX, DRAINED_BYTES_MAX},
     },
-    event::{Schema, Timestamp},
-    policy::outcome::{Failure, Outcome},
+    event::{Schema, Timestamp, Transformed},
+    policy::outcome::{Failure, Outcome, RequestResult},
 };
 
-use super::{AMPLE, options, post_to, with_names};
+use super::{AMPLE, BRIEF, options, outgoing, post_to, with_names};
 use crate::{
     spec::fact,
     support::endpoint::{Endpoint, Step, answer},
@@ -179,4 +179,85 @@ async fn retry_after_is_read_in_seconds_and_as_a_date() {
         let answer = client.post(&destination, outgoing, &AMPLE, now).await;
         assert_eq!(answer.retry_after, expected, "{value:?}");
     }
+}
+
+#[actix_rt::test]
+async fn a_post_and_another_method_have_the_same_head() {
+    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let client = WebhookClient::new(options());
+    let destination =
+        Destination::new(&endpoint.url(), "s", Schema::EventGrid, Schema::EventGrid, false).expect("good");
+    for body in ["", "[]", "[0123456789]"] {
+        // awc and its codec know the other one only.
+        for method in [None, Some("PUT")] {
+            let transformed = Transformed { method: method.map(str::to_owned), ..Transformed::default() };
+            let outgoing = OutgoingRequest { transformed: Some(Arc::new(transformed)), ..outgoing(body) };
+            client.post(&destination, outgoing, &AMPLE, Timestamp(0)).await;
+        }
+    }
+    let heads: Vec<String> = endpoint.requests().into_iter().map(|request| without_date(&request.head)).collect();
+    for pair in heads.chunks(2) {
+        assert!(pair[1].starts_with("PUT /hook?code=1 HTTP/1.1\r\n"), "{}", pair[1]);
+        assert_eq!(pair[0], pair[1].replacen("PUT", "POST", 1));
+    }
+    assert_eq!((heads.len(), endpoint.connections()), (6, 1));
+}
+
+/// The head without the digits of its date, whose second may be the next one.
+fn without_date(head: &str) -> String {
+    let lines = head.split("\r\n").map(|line| if line.starts_with("date: ") { &line[..10] } else { line });
+    lines.collect::<Vec<_>>().join("\r\n")
+}
+
+#[actix_rt::test]
+async fn a_response_in_one_part_means_the_same_as_in_two() {
+    let many = "x-a: b\r\n".repeat(40);
+    let table = [
+        "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 6\r\n\r\nthanks",
+        "HTTP/1.1 200\r\ncontent-length: 2\r\n\r\nok",
+        "HTTP/1.1 503 Busy\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok",
+        "HTTP/1.1 200 OK\r\nconnection: keep-alive, Close\r\ncontent-length: 2\r\n\r\nok",
+        "HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok",
+        "HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: 2\r\n\r\nok",
+        "HTTP/1.1 200 OK\r\n\r\n",
+        "HTTP/1.1 204 No\r\n\r\n",
+        "HTTP/1.1 204 No\r\ncontent-length: 2\r\n\r\nok",
+        "HTTP/1.1 205 No\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 304 No\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 302 No\r\nlocation: /x\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 600 What\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 2\r\n\r\nok",
+        "HTTP/1.1 200 OK\r\ncontent-length: +2\r\n\r\nok",
+        "HTTP/1.1 200 OK\r\ncontent-length: 2, 2\r\n\r\nok",
+        "HTTP/1.1 200 OK\r\ncontent-length:\r\n\r\nok",
+        "HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nok",
+        "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\nHTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nupgrade: websocket\r\ncontent-length: 2\r\n\r\nok",
+        "HTTP/1.1 200 OK\r\nx-a: \u{1}\r\ncontent-length: 2\r\n\r\nok",
+        "HTTP/1.1 200 OK\r\nx-a: \u{e9}\r\ncontent-length: 2\r\n\r\nok",
+        "HTTP/1.1 200 OK\r\nx a: b\r\ncontent-length: 2\r\n\r\nok",
+        &format!("HTTP/1.1 200 OK\r\n{many}content-length: 2\r\n\r\nok"),
+    ];
+    let client = WebhookClient::new(options());
+    let mut reused = 0;
+    for response in table {
+        let (first, second) = response.as_bytes().split_at(15);
+        let in_two = vec![Step::Say(first.to_vec()), Step::Pause(Duration::from_millis(5)), Step::Say(second.to_vec())];
+        let mut seen = Vec::new();
+        for script in [vec![Step::Say(response.as_bytes().to_vec())], in_two] {
+            let endpoint = Endpoint::start(vec![script, answer(200, "", "")]);
+            let result = post_to(&client, &endpoint.url(), BRIEF).await;
+            post_to(&client, &endpoint.url(), AMPLE).await;
+            let RequestResult { outcome, status, body, detail, retry_after, .. } = result;
+            let detail = detail.replace(&endpoint.address().to_string(), "endpoint");
+            seen.push((outcome, status, body, detail, retry_after, endpoint.connections()));
+        }
+        assert_eq!(seen[0], seen[1], "{response:?}");
+        reused += usize::from(seen[0].5 == 1);
+    }
+    assert!(reused >= 5, "connections were reused after {reused} responses");
 }
