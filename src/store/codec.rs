@@ -23,6 +23,11 @@ impl<'a> RecordReader<'a> {
         self.0.is_empty()
     }
 
+    /// The bytes that were not read.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+
     pub(crate) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;

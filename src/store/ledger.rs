@@ -11,7 +11,6 @@
 //! both copies of their lines. A line never changes: the time of its writing is in its key.
 
 use std::{
-    borrow::Cow,
     collections::BTreeMap,
     ops::{ControlFlow, Range},
     time::Duration,
@@ -19,7 +18,7 @@ use std::{
 
 use super::{
     keys::{self, LineKey},
-    records::{LedgerLines, StoredRecord, event_byte, ledger_lines},
+    records::{EncodedLine, EncodedLines, event_byte, ledger_lines, ledger_record},
 };
 use crate::{
     event::{Lane, Seq, SubscriptionKey, Timestamp},
@@ -43,40 +42,32 @@ pub struct LedgerPage {
 }
 
 /// Adds the records of a subscription's lines to `batch`.
-pub fn put(batch: &mut Batch, subscription_key: SubscriptionKey, mut lines: Vec<LedgerLine>) {
-    lines.retain(|line| !line.entry.runs.is_empty());
-    lines.sort_by_key(|line| by_time(&key_of(subscription_key, line)));
+pub fn put(batch: &mut Batch, subscription_key: SubscriptionKey, lines: &EncodedLines) {
+    let mut sorted: Vec<EncodedLine<'_>> = lines.of(subscription_key).collect();
+    sorted.sort_by_key(|line| by_time(&line.key));
     // A write that failed on a full disk may be there after all, beside its repetition.
-    lines.dedup();
-    put_records(batch, &lines, |line| key_of(subscription_key, line), keys::ledger_by_time, is_near);
-    if !lines.iter().all(|line| is_in_one_block(&line.entry.runs)) {
-        let split = |LedgerLine { lane, attempt, entry }: LedgerLine| {
-            let parts = parts(&entry.runs).into_iter();
-            parts.map(move |runs| LedgerLine { lane, attempt, entry: LedgerEntry { runs, ..entry.clone() } })
-        };
-        lines = lines.into_iter().flat_map(split).collect();
+    sorted.dedup_by_key(|line| line.bytes);
+    put_records(batch, &sorted, keys::ledger_by_time, is_near);
+    let parts;
+    if !sorted.iter().all(|line| is_in_one_block(line.key.first, line.end)) {
+        parts = parts_of(&sorted);
+        sorted = parts.of(subscription_key).collect();
     }
-    lines.sort_by_key(|line| by_event(&key_of(subscription_key, line)));
-    put_records(batch, &lines, |line| key_of(subscription_key, line), keys::ledger, is_in_block_of);
+    sorted.sort_by_key(|line| by_event(&line.key));
+    put_records(batch, &sorted, keys::ledger, is_in_block_of);
 }
 
 /// Adds records of sorted lines. Lines that follow the first one and fit to it share its record.
 fn put_records(
     batch: &mut Batch,
-    mut lines: &[LedgerLine],
-    key_of: impl Fn(&LedgerLine) -> LineKey,
+    mut lines: &[EncodedLine<'_>],
     key: fn(LineKey) -> Vec<u8>,
     fits: fn(&LineKey, &LineKey) -> bool,
 ) {
     while let [first, following @ ..] = lines {
-        let first_key = key_of(first);
-        let shares = |line: &&LedgerLine| fits(&first_key, &key_of(line));
+        let shares = |line: &&EncodedLine<'_>| fits(&first.key, &line.key);
         let (record, rest) = lines.split_at(1 + following.iter().take(RECORD_LINES - 1).take_while(shares).count());
-        let value = match record {
-            [line] => line.entry.encode(),
-            lines => LedgerLines(Cow::Borrowed(lines)).encode(),
-        };
-        batch.put(Family::Ledger, key(first_key), value);
+        batch.put(Family::Ledger, key(first.key), ledger_record(record));
         lines = rest;
     }
 }
@@ -107,11 +98,20 @@ fn is_in_block_of(first: &LineKey, line: &LineKey) -> bool {
     line.first.0 / LEDGER_BLOCK == first.first.0 / LEDGER_BLOCK
 }
 
-/// Whether all runs are in one block, as for nearly every line.
-fn is_in_one_block(runs: &[SeqRun]) -> bool {
-    let mut blocks = runs.iter().flat_map(|run| [run.first.0 / LEDGER_BLOCK, (run.end().0 - 1) / LEDGER_BLOCK]);
-    let Some(block) = blocks.next() else { return true };
-    blocks.all(|other| other == block)
+/// Whether the events of a line are in one block, as nearly always.
+fn is_in_one_block(first: Seq, end: Seq) -> bool {
+    first.0 / LEDGER_BLOCK == (end.0 - 1) / LEDGER_BLOCK
+}
+
+/// The lines, each split at the ends of blocks.
+fn parts_of(lines: &[EncodedLine<'_>]) -> EncodedLines {
+    let mut split = EncodedLines::default();
+    for LedgerLine { lane, attempt, entry } in lines.iter().map(EncodedLine::decode) {
+        for runs in parts(&entry.runs) {
+            split.push_entry(lane, attempt, &LedgerEntry { runs, ..entry.clone() });
+        }
+    }
+    split
 }
 
 /// Splits the runs at the ends of blocks and returns a list for each block.
@@ -136,8 +136,12 @@ fn parts(runs: &[SeqRun]) -> Vec<Vec<SeqRun>> {
 pub(crate) fn is_at(lines: &[LedgerLine], key: LineKey, is_by_event: bool) -> bool {
     let all: Vec<LineKey> = lines.iter().map(|line| key_of(key.subscription_key, line)).collect();
     let is_whole = if is_by_event {
-        let in_one_block = || lines.iter().all(|line| is_in_one_block(&line.entry.runs));
-        all.is_sorted_by_key(by_event) && all.iter().all(|line| is_in_block_of(&key, line)) && in_one_block()
+        let in_one_block = |line: &LedgerLine| match &line.entry.runs[..] {
+            [] => true,
+            [first, ..] => is_in_one_block(first.first, line.entry.runs.last().unwrap_or(first).end()),
+        };
+        let are_in_blocks = || lines.iter().all(in_one_block);
+        all.is_sorted_by_key(by_event) && all.iter().all(|line| is_in_block_of(&key, line)) && are_in_blocks()
     } else {
         all.is_sorted_by_key(by_time) && all.iter().all(|line| is_near(&key, line))
     };

@@ -36,8 +36,7 @@ use bytes::Bytes;
 
 use crate::{
     event::{PartitionId, Seq, SubscriptionKey, Timestamp},
-    policy::record::LedgerLine,
-    store::{damage::Damage, figures::StoreFigures},
+    store::{damage::Damage, figures::StoreFigures, records::EncodedLines},
 };
 
 /// A family of records: a column family of RocksDB with its own form of keys ([`keys`]) and its own settings
@@ -117,7 +116,7 @@ pub enum WriteOp {
     SingleDelete(Family, Vec<u8>),
     /// Writes the cursor of a subscription, if there is a new one, and lines of its ledger: the same records as
     /// [`Batch::records`] has. A store may write those of many subscriptions together, and as records later.
-    Outcomes(SubscriptionKey, Option<Bytes>, Vec<LedgerLine>),
+    Outcomes(SubscriptionKey, Option<Bytes>, EncodedLines),
 }
 
 impl WriteOp {
@@ -153,9 +152,8 @@ impl Batch {
     }
 
     /// Adds the cursor of a subscription, if there is a new one, and lines of its ledger.
-    pub fn outcomes(&mut self, subscription_key: SubscriptionKey, cursor: Option<Bytes>, mut lines: Vec<LedgerLine>) {
-        lines.retain(|line| !line.entry.runs.is_empty());
-        if cursor.is_some() || !lines.is_empty() {
+    pub fn outcomes(&mut self, subscription_key: SubscriptionKey, cursor: Option<Bytes>, lines: EncodedLines) {
+        if cursor.is_some() || lines.count() > 0 {
             self.0.push(WriteOp::Outcomes(subscription_key, cursor, lines));
         }
     }
@@ -165,7 +163,7 @@ impl Batch {
         &mut self,
         subscription_key: SubscriptionKey,
         cursor: Option<Bytes>,
-        lines: Vec<LedgerLine>,
+        lines: &EncodedLines,
     ) {
         if let Some(cursor) = cursor {
             self.put(Family::Cursor, keys::cursor(subscription_key), cursor);
@@ -181,7 +179,7 @@ impl Batch {
         let mut records = Self::default();
         for op in &self.0 {
             match op {
-                WriteOp::Outcomes(of, cursor, lines) => records.outcome_records(*of, cursor.clone(), lines.clone()),
+                WriteOp::Outcomes(of, cursor, lines) => records.outcome_records(*of, cursor.clone(), lines),
                 WriteOp::Put(..) | WriteOp::Delete(..) | WriteOp::SingleDelete(..) => records.0.push(op.clone()),
             }
         }

@@ -14,6 +14,7 @@ mod applied;
 mod counts;
 mod cursor;
 mod job;
+mod lines;
 mod page;
 mod published_id;
 
@@ -21,9 +22,11 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
+pub(crate) use self::lines::{EncodedLine, ledger_record};
 pub use self::{
     applied::AppliedPosition,
-    page::{EncodedLines, LinesMark, OutcomePage, PageCursor, PageEntry},
+    lines::{EncodedLines, LinesMark},
+    page::{OutcomePage, PageCursor, PageEntry},
     published_id::{IdDigest, PublishedId},
 };
 use super::{
@@ -228,15 +231,21 @@ impl RecordLayout for LedgerEntry {
         let at = take_time(reader)?;
         let what = take_event(reader)?;
         let mut runs = Vec::new();
-        let mut end = 0u64;
-        for _ in 0..reader.varint().filter(|runs| *runs > 0)? {
-            let first = end.checked_add(reader.varint()?)?;
-            let count = take_u32(reader).filter(|count| *count > 0)?;
-            end = first.checked_add(count.into())?;
-            runs.push(SeqRun { first: Seq(first), count });
-        }
+        take_runs(reader, |run| runs.push(run))?;
         Some(Self { at, runs, what })
     }
+}
+
+/// Reads the runs of a line.
+fn take_runs(reader: &mut RecordReader<'_>, mut each: impl FnMut(SeqRun)) -> Option<()> {
+    let mut end = 0u64;
+    for _ in 0..reader.varint().filter(|runs| *runs > 0)? {
+        let first = end.checked_add(reader.varint()?)?;
+        let count = take_u32(reader).filter(|count| *count > 0)?;
+        end = first.checked_add(count.into())?;
+        each(SeqRun { first: Seq(first), count });
+    }
+    Some(())
 }
 
 /// Ledger lines of a subscription that share a record.

@@ -18,6 +18,7 @@ use gridhook::{
     store::{
         Batch, Family, Store,
         keys::{self, MetaKind},
+        records::EncodedLines,
         rocks::{RocksOptions, RocksStore},
     },
 };
@@ -189,7 +190,7 @@ fn step(number: u64) -> Batch {
         batch.delete(Family::Pending, pending_key(old));
         batch.single_delete(Family::Due, due(old));
     }
-    batch.outcomes(SUBSCRIPTION_KEY, Some(number.to_be_bytes().to_vec().into()), Vec::new());
+    batch.outcomes(SUBSCRIPTION_KEY, Some(number.to_be_bytes().to_vec().into()), EncodedLines::default());
     batch.put(Family::Meta, keys::meta(MetaKind::Topic, &number.to_be_bytes()), vec![number as u8; 60]);
     batch.put(Family::Carried, keys::carried(SUBSCRIPTION_KEY.partition, Seq(number)), chunk(1, 200));
     batch

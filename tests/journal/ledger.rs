@@ -154,7 +154,7 @@ fn records_of(lines: u64, apart: Duration) -> [Vec<u8>; 2] {
             what: LedgerEvent::Canceled,
         },
     };
-    ledger::put(&mut batch, ONE, (0..lines).rev().map(line).collect());
+    ledger::put(&mut batch, ONE, &(0..lines).rev().map(line).collect::<Vec<_>>().into());
     store.write(&batch).expect("written");
     let mut versions = [Vec::new(), Vec::new()];
     let range = keys::ledgers();
@@ -201,7 +201,7 @@ fn a_read_of_many_subscriptions_ends_at_its_limit_although_a_record_exceeds_it()
                 LedgerLine { lane: Lane::LIVE, attempt: 1, entry }
             };
             let mut batch = Batch::default();
-            ledger::put(&mut batch, key, (0..count).map(line).collect());
+            ledger::put(&mut batch, key, &(0..count).map(line).collect::<Vec<_>>().into());
             store.write(&batch).expect("written");
         }
         let (journal, writer) =

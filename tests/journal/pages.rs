@@ -25,7 +25,7 @@ use gridhook::{
         Batch, Family, Store,
         keys::{self, MetaKind},
         ledger,
-        records::{FloorRecord, StoredRecord, ledger_lines},
+        records::{EncodedLines, FloorRecord, StoredRecord, ledger_lines},
         rocks::{ReadOnlyStore, RocksOptions, RocksStore},
     },
 };
@@ -75,14 +75,15 @@ fn batch(write: u64, subscriptions: u32, rng: &mut Rng) -> Batch {
         let cursor = (rng.u8(..8) > 0).then(|| Bytes::from(format!("cursor {write} of {number}")));
         // Mostly few, sometimes so many that they have records of their own.
         let lines = if rng.u8(..40) == 0 { 70 } else { rng.u64(..4) };
-        batch.outcomes(key(number), cursor, (0..lines).map(|number| line(write, number, rng)).collect());
+        let lines: Vec<LedgerLine> = (0..lines).map(|number| line(write, number, rng)).collect();
+        batch.outcomes(key(number), cursor, lines.into());
     }
     if rng.u8(..20) == 0 {
         let number = rng.u32(..subscriptions);
         match rng.u8(..3) {
             0 => batch.delete(Family::Cursor, keys::cursor(key(number))),
             1 => batch.put(Family::Cursor, keys::cursor(key(number)), b"set".to_vec()),
-            _ => ledger::put(&mut batch, key(number), vec![line(write, 100, rng)]),
+            _ => ledger::put(&mut batch, key(number), &vec![line(write, 100, rng)].into()),
         }
     }
     batch
@@ -207,8 +208,12 @@ fn writers_at_the_same_time_store_the_records_of_each_other_and_no_reader_misses
                             continue;
                         }
                         let lines = if place == 0 { 1 } else { rng.u64(..3) };
-                        let lines = (0..lines).map(|number| line(write, number, &mut rng)).collect();
-                        batch.outcomes(key(partition as u32 + 3 * place), Some(format!("{write}").into()), lines);
+                        let lines: Vec<LedgerLine> = (0..lines).map(|number| line(write, number, &mut rng)).collect();
+                        batch.outcomes(
+                            key(partition as u32 + 3 * place),
+                            Some(format!("{write}").into()),
+                            lines.into(),
+                        );
                     }
                     if rng.u8(..60) == 0 {
                         batch.put(Family::Cursor, keys::cursor(key(partition as u32)), b"set".to_vec());
@@ -250,7 +255,7 @@ fn an_outcome_costs_a_part_of_a_put_and_pages_do_not_accumulate() {
         let (mut batch, mut rng) = (Batch::default(), Rng::with_seed(write));
         for number in 0..100 {
             let cursor = cursor(1_000_000 + write).encode();
-            batch.outcomes(key(number), Some(cursor.into()), vec![line(write, 0, &mut rng)]);
+            batch.outcomes(key(number), Some(cursor.into()), vec![line(write, 0, &mut rng)].into());
         }
         store.write(&batch).expect("written");
     }
@@ -294,7 +299,7 @@ fn a_damaged_page_prevents_a_start() {
     let folder = scratch();
     let store = open(folder.path());
     let mut batch = Batch::default();
-    batch.outcomes(key(1), Some(Bytes::from_static(b"cursor")), Vec::new());
+    batch.outcomes(key(1), Some(Bytes::from_static(b"cursor")), EncodedLines::default());
     store.write(&batch).expect("written");
     let page = keys_in(&store, Family::Cursor, &keys::outcome_pages().start, &keys::outcome_pages().end).remove(0);
     put(&store, Family::Cursor, page, vec![1]);
@@ -313,7 +318,7 @@ fn a_check_sees_what_pages_have_and_a_repair_lasts() {
     let cursor = Cursor { counters: Counters { pending: 1, ..sound.counters }, ..sound.clone() };
     let floor = FloorRecord { floor: Seq(1), next: Seq(1), ..FloorRecord::default() };
     batch.put(Family::Meta, keys::floor(key(1).partition), floor.encode());
-    batch.outcomes(key(1), Some(cursor.encode().into()), vec![line(0, 0, &mut rng)]);
+    batch.outcomes(key(1), Some(cursor.encode().into()), vec![line(0, 0, &mut rng)].into());
     store.write(&batch).expect("written");
     let repaired = fsck::repair(&store, decoders(), &mut |_| ControlFlow::Continue(())).expect("readable");
     assert!(repaired.is_sound(), "{repaired}");

@@ -10,12 +10,12 @@ use crate::{
         WriterEntry,
         partition_state::{LowWatermark, PartitionState},
     },
-    policy::record::{Cursor, FilteredOut, LaneCursor, LedgerLine, RecordChange, RedrivePage, RedrivenEvent},
+    policy::record::{Cursor, LaneCursor, RecordChange, RedrivePage, RedrivenEvent},
     store::{
         Family, StoreError,
         chunk::SealedChunk,
         keys::{self, MetaKind},
-        records::{FloorRecord, StoredRecord},
+        records::{EncodedLines, FloorRecord, StoredRecord},
     },
 };
 
@@ -175,8 +175,9 @@ impl GroupWriter {
         let cursor = self.store.get(Family::Cursor, &keys::cursor(subscription_key)).ok().flatten();
         // An unreadable cursor is deleted without lines.
         let Some(Ok(cursor)) = cursor.map(|cursor| Cursor::decode(&cursor)) else { return };
-        let line = |range: FilteredOut| LedgerLine { lane: range.lane, attempt: 0, entry: range.line(now) };
-        group.batch.outcomes(subscription_key, None, cursor.filtered_out.into_iter().map(line).collect());
+        let mut lines = EncodedLines::default();
+        cursor.filtered_out.iter().for_each(|range| lines.push_entry(range.lane, 0, &range.line(now)));
+        group.batch.outcomes(subscription_key, None, lines);
     }
 
     /// Deletes carried events whose last pending delivery or pin is deleted by this group.
@@ -223,7 +224,7 @@ impl GroupWriter {
 /// Encodes a subscription's changes.
 fn encode_changes(group: &mut CommitGroup, subscription_key: SubscriptionKey, changes: &[RecordChange]) {
     let SubscriptionKey { partition, subscription } = subscription_key;
-    let (mut new_cursor, mut lines) = (None, Vec::new());
+    let (mut new_cursor, mut lines) = (None, EncodedLines::default());
     for change in changes {
         match change {
             RecordChange::Cursor(cursor) => {
@@ -246,9 +247,7 @@ fn encode_changes(group: &mut CommitGroup, subscription_key: SubscriptionKey, ch
                 group.batch.put(Family::Pin, keys::pin(partition, *seq, subscription, *lane), Vec::new());
                 group.needs.insert((partition, *seq, subscription, *lane), true);
             }
-            RecordChange::Note { lane, attempt, entry } => {
-                lines.push(LedgerLine { lane: *lane, attempt: *attempt, entry: entry.clone() });
-            }
+            RecordChange::Note { lane, attempt, entry } => lines.push_entry(*lane, *attempt, entry),
             RecordChange::StoreExcerpt { key, excerpt } => {
                 group.batch.put(Family::Excerpt, keys::excerpt(subscription_key, *key), excerpt.encode());
             }
@@ -307,7 +306,9 @@ fn encode_dead_letter_write(
     for dead in &write.done {
         remove_dead_letter(group, subscription_key, *dead);
     }
-    group.batch.outcomes(subscription_key, None, write.notes.clone());
+    let mut lines = EncodedLines::default();
+    write.notes.iter().for_each(|line| lines.push(line));
+    group.batch.outcomes(subscription_key, None, lines);
 }
 
 /// Deletes a dead letter and its pin.

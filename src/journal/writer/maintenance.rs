@@ -12,8 +12,8 @@ use super::{
 use crate::{
     event::{Lane, SubscriptionKey, Timestamp},
     journal::{DeadLetterKey, JournalState, reader::ended_jobs, shards::CONTROL},
-    policy::record::{LedgerEntry, LedgerEvent, LedgerLine, SeqRun},
-    store::{Family, StoreError, keys},
+    policy::record::{LedgerEntry, LedgerEvent, SeqRun},
+    store::{Family, StoreError, keys, records::EncodedLines},
 };
 
 /// The number of ended jobs that are kept of each subscription, besides those of the current group.
@@ -101,12 +101,12 @@ impl GroupWriter {
         let mut group = CommitGroup::default();
         let now = self.clock.now();
         let range = keys::due_of(subscription_key);
-        let mut canceled = Vec::new();
+        let mut canceled = EncodedLines::default();
         self.store.scan(Family::Due, &range.start, &range.end, &mut |key, _| {
             if let Some((_, due, lane, seq)) = keys::parse_due(key) {
                 settle(&mut group, subscription_key, lane, seq, due);
                 let entry = LedgerEntry { at: now, runs: vec![SeqRun::one(seq)], what: LedgerEvent::Canceled };
-                canceled.push(LedgerLine { lane, attempt: 0, entry });
+                canceled.push_entry(lane, 0, &entry);
             }
             if group.needs.len() < REAP_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;

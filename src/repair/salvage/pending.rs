@@ -109,7 +109,7 @@ impl Salvage<'_> {
         self.loss.event(LostEvent { subscription, partition, sequence: seq.0, was_dead_letter });
         let what = LedgerEvent::GivenUp { reason: Reason::Missing, dead_lettered: false };
         let entry = LedgerEntry { at: self.now, runs: vec![SeqRun::one(seq)], what };
-        ledger::put(&mut self.batch, of, vec![LedgerLine { lane, attempt: 0, entry }]);
+        ledger::put(&mut self.batch, of, &vec![LedgerLine { lane, attempt: 0, entry }].into());
         self.flush_if_full()
     }
 }

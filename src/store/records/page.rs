@@ -13,10 +13,9 @@
 
 use bytes::Bytes;
 
-use super::{RecordLayout, put_line, take_line, take_u32};
+use super::{EncodedLines, RecordLayout, take_u32};
 use crate::{
     event::{PartitionId, SubscriptionId, SubscriptionKey},
-    policy::record::LedgerLine,
     store::codec::{RecordReader, put_varint},
 };
 
@@ -103,67 +102,6 @@ impl PageCursor {
 /// The first byte that differs between two cursors of the same length.
 fn first_change(old: &[u8], new: &[u8]) -> Option<usize> {
     old.iter().zip(new).position(|(old, new)| old != new)
-}
-
-/// Ledger lines as they are stored, in the order in which they were written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EncodedLines {
-    count: u32,
-    bytes: Vec<u8>,
-}
-
-impl EncodedLines {
-    /// The number of lines.
-    pub fn count(&self) -> u32 {
-        self.count
-    }
-
-    /// Adds a line.
-    pub fn push(&mut self, line: &LedgerLine) {
-        self.count += 1;
-        put_line(&mut self.bytes, line);
-    }
-
-    /// Adds lines.
-    pub fn append(&mut self, later: &Self) {
-        self.count += later.count;
-        self.bytes.extend_from_slice(&later.bytes);
-    }
-
-    /// Removes the lines before `mark`.
-    pub fn remove_before(&mut self, mark: LinesMark) {
-        self.count -= mark.count;
-        self.bytes.drain(..mark.bytes);
-    }
-
-    /// The end of the lines so far.
-    pub fn mark(&self) -> LinesMark {
-        LinesMark { count: self.count, bytes: self.bytes.len() }
-    }
-
-    /// The lines. [`None`] if they cannot be decoded, which [`OutcomePage`]'s decoder has excluded.
-    pub fn decode(&self) -> Option<Vec<LedgerLine>> {
-        let mut reader = RecordReader::new(&self.bytes);
-        let mut lines = Vec::new();
-        for _ in 0..self.count {
-            lines.push(take_line(&mut reader)?);
-        }
-        reader.is_empty().then_some(lines)
-    }
-}
-
-/// A position between two lines.
-#[derive(Clone, Copy, Debug)]
-pub struct LinesMark {
-    count: u32,
-    bytes: usize,
-}
-
-impl LinesMark {
-    /// The number of lines before it.
-    pub fn count(self) -> u32 {
-        self.count
-    }
 }
 
 impl RecordLayout for OutcomePage {

@@ -33,7 +33,6 @@ use self::state::{PagesState, Unstored};
 use super::{RocksStore, of_rocksdb};
 use crate::{
     event::SubscriptionKey,
-    policy::record::LedgerLine,
     store::{
         Batch, Family, Store, StoreError, Visit, WriteOp, damage, keys,
         records::{EncodedLines, OutcomePage, PageEntry, StoredRecord},
@@ -72,7 +71,7 @@ struct PlannedPage {
 #[derive(Default)]
 struct Outcomes<'a> {
     cursor: Option<&'a Bytes>,
-    lines: Vec<&'a LedgerLine>,
+    lines: Cow<'a, EncodedLines>,
 }
 
 impl Pages {
@@ -187,8 +186,8 @@ impl Pages {
         for (key, known) in known {
             let mut batch = Batch::default();
             match family {
-                Family::Ledger => batch.outcome_records(*key, None, known.decoded()),
-                _ => batch.outcome_records(*key, known.cursor.clone(), Vec::new()),
+                Family::Ledger => batch.outcome_records(*key, None, &known.lines),
+                _ => batch.outcome_records(*key, known.cursor.clone(), &EncodedLines::default()),
             }
             for op in batch.0 {
                 if let WriteOp::Put(_, key, value) = op
@@ -233,7 +232,7 @@ impl Pages {
         }
         let mut plan = state.begin();
         for key in changed.into_iter().filter(|key| state.unstored.contains_key(key)).collect::<Vec<_>>() {
-            state.store(&mut plan, key, &Outcomes::default());
+            state.store(&mut plan, key, Outcomes::default());
         }
         state.finish(plan, batch)
     }
@@ -243,7 +242,7 @@ impl Pages {
         let mut state = self.state();
         let mut plan = state.begin();
         let all: Vec<SubscriptionKey> = state.order.iter().map(|(_, key)| *key).collect();
-        all.into_iter().for_each(|key| state.store(&mut plan, key, &Outcomes::default()));
+        all.into_iter().for_each(|key| state.store(&mut plan, key, Outcomes::default()));
         state.finish(plan, Cow::Owned(Batch::default()))
     }
 
@@ -340,12 +339,12 @@ fn outcomes_of(batch: &Batch) -> Vec<(SubscriptionKey, Outcomes<'_>)> {
     let mut all: Vec<(SubscriptionKey, Outcomes<'_>)> = Vec::with_capacity(ops.len());
     for op in ops {
         let WriteOp::Outcomes(key, cursor, lines) = op else { continue };
-        if all.last().is_none_or(|(last, _)| last != key) {
-            all.push((*key, Outcomes::default()));
-        }
-        if let Some((_, outcomes)) = all.last_mut() {
-            outcomes.cursor = cursor.as_ref().or(outcomes.cursor);
-            outcomes.lines.extend(lines);
+        match all.last_mut().filter(|(last, _)| last == key) {
+            Some((_, outcomes)) => {
+                outcomes.cursor = cursor.as_ref().or(outcomes.cursor);
+                outcomes.lines.to_mut().append(lines);
+            }
+            None => all.push((*key, Outcomes { cursor: cursor.as_ref(), lines: Cow::Borrowed(lines) })),
         }
     }
     all

@@ -10,7 +10,6 @@ use bytes::Bytes;
 use super::{Outcomes, PlannedPage, PlannedWrite};
 use crate::{
     event::{IdMap, SubscriptionKey},
-    policy::record::LedgerLine,
     store::{
         Batch, Family, keys,
         records::{EncodedLines, LinesMark, OutcomePage, PageCursor, PageEntry, StoredRecord},
@@ -60,7 +59,7 @@ pub(super) struct Unstored {
     /// The last page with it.
     last: u64,
     pub(super) cursor: Option<Bytes>,
-    lines: EncodedLines,
+    pub(super) lines: EncodedLines,
     /// Whether a write in progress adds to it.
     pub(super) is_growing: bool,
     /// Whether a write that was refused, and may be there after all, has another cursor.
@@ -102,13 +101,13 @@ impl PagesState {
         let mut due: BTreeSet<SubscriptionKey> = due.take(STORED + 2 * outcomes.len()).collect();
         for (subscription_key, outcomes) in outcomes {
             let mut known = self.unstored.get_mut(&subscription_key);
-            let lines = u32::try_from(outcomes.lines.len()).unwrap_or(u32::MAX);
+            let lines = outcomes.lines.count();
             let all_lines = known.as_ref().map_or(0, |known| known.lines.count()).saturating_add(lines);
             let is_storing = known.as_ref().is_some_and(|known| known.storing.is_some());
             let is_uncertain = known.as_ref().is_some_and(|known| known.is_uncertain);
             let is_due = due.remove(&subscription_key) || lines >= WRITE_LINES || all_lines >= OWN_LINES;
             if is_due && !is_storing {
-                self.store(plan, subscription_key, &outcomes);
+                self.store(plan, subscription_key, outcomes);
                 continue;
             }
             if let Some(known) = &mut known {
@@ -117,27 +116,26 @@ impl PagesState {
             // Another write stores the cursor before, or it is not known for certain.
             let before = known.and_then(|known| known.cursor.as_ref()).filter(|_| !is_storing && !is_uncertain);
             let cursor = outcomes.cursor.map(|cursor| PageCursor::new(before, cursor));
-            let mut lines = EncodedLines::default();
-            outcomes.lines.iter().for_each(|line| lines.push(line));
-            let entry = PageEntry { subscription_key, stored: None, cursor, lines };
+            let entry = PageEntry { subscription_key, stored: None, cursor, lines: outcomes.lines.into_owned() };
             plan.entries.push((entry, outcomes.cursor.cloned()));
         }
-        due.into_iter().for_each(|key| self.store(plan, key, &Outcomes::default()));
+        due.into_iter().for_each(|key| self.store(plan, key, Outcomes::default()));
     }
 
     /// Stores outcomes as records, with all that pages have of the subscription.
-    pub(super) fn store(&mut self, plan: &mut Plan, subscription_key: SubscriptionKey, outcomes: &Outcomes<'_>) {
-        let (mut cursor, mut lines) = (outcomes.cursor.cloned(), Vec::new());
+    pub(super) fn store(&mut self, plan: &mut Plan, subscription_key: SubscriptionKey, outcomes: Outcomes<'_>) {
+        let (mut cursor, mut lines) = (outcomes.cursor.cloned(), outcomes.lines);
         if let Some(known) = self.unstored.get_mut(&subscription_key) {
             known.storing = Some(Storing { lines: known.lines.mark(), renewed: None, has_cursor: false });
             cursor = cursor.or_else(|| known.cursor.clone());
-            lines = known.decoded();
+            let mut all = known.lines.clone();
+            all.append(&lines);
+            lines = Cow::Owned(all);
             plan.storing.push(subscription_key);
             let (stored, lines) = (Some(known.last), EncodedLines::default());
             plan.entries.push((PageEntry { subscription_key, stored, cursor: None, lines }, None));
         }
-        lines.extend(outcomes.lines.iter().copied().cloned());
-        plan.first.outcome_records(subscription_key, cursor, lines);
+        plan.first.outcome_records(subscription_key, cursor, &lines);
     }
 
     /// Adds the page and the deletes of pages that have ended.
@@ -223,10 +221,5 @@ impl Unstored {
     /// Whether a write in progress adds to it or stores it.
     pub(super) fn is_busy(&self) -> bool {
         self.is_growing || self.storing.is_some()
-    }
-
-    pub(super) fn decoded(&self) -> Vec<LedgerLine> {
-        // They were encoded here, or decoded when the pages were read.
-        self.lines.decode().expect("the lines of a page can be decoded")
     }
 }
