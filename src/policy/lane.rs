@@ -247,18 +247,24 @@ impl LaneReader {
     pub fn take(
         &mut self,
         limits: BatchLimits,
-        turn: impl FnMut(&ReadyEvent) -> Turn,
+        mut turn: impl FnMut(&ReadyEvent) -> Turn,
     ) -> (Vec<ReadyEvent>, Vec<ReadyEvent>) {
+        // With one event in a request it is nearly always the first.
+        if limits.events_max <= 1
+            && let Some(ready) = self.ready.pop_front_if(|ready| turn(ready) == Turn::Go)
+        {
+            self.stalled = false;
+            self.begin(&ready);
+            self.release_room();
+            return (vec![ready], Vec::new());
+        }
         let (indexes, aside) = batch::pick_in_turn(&self.ready, limits, turn);
         self.stalled = indexes.is_empty() && aside.is_empty();
         let mut all: Vec<usize> = indexes.iter().chain(&aside).copied().collect();
         all.sort_unstable();
         self.leave_skipped(&all);
         let taken = batch::remove(&mut self.ready, &all);
-        for ready in &taken {
-            self.ready_bytes -= ready.event.wire_len();
-            self.in_flight.insert(ready.item.seq);
-        }
+        taken.iter().for_each(|ready| self.begin(ready));
         self.release_room();
         if aside.is_empty() {
             return (taken, Vec::new());
@@ -267,6 +273,12 @@ impl LaneReader {
         let (batch, aside): (Vec<_>, Vec<_>) = all.into_iter().zip(taken).partition(of_batch);
         let without_index = |taken: Vec<(usize, ReadyEvent)>| taken.into_iter().map(|(_, ready)| ready).collect();
         (without_index(batch), without_index(aside))
+    }
+
+    /// The event is in flight, and no longer ready.
+    fn begin(&mut self, ready: &ReadyEvent) {
+        self.ready_bytes -= ready.event.wire_len();
+        self.in_flight.insert(ready.item.seq);
     }
 
     /// Releases the memory for ready events if there are none, and it is more than a lane keeps.

@@ -362,7 +362,12 @@ impl Subscription {
     fn send(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) -> Effect {
         // A batch cut at the preferred size has more behind it.
         let full = batch.len() >= self.endpoint.batch_max() as usize || self.is_ready();
-        let (items, events): (_, Vec<Event>) = batch.into_iter().map(|ready| (ready.item, ready.event)).unzip();
+        // With the exact capacity: `unzip` makes room for four, and most batches have one event.
+        let (mut items, mut events) = (Vec::with_capacity(batch.len()), Vec::<Event>::with_capacity(batch.len()));
+        for ReadyEvent { item, event, .. } in batch {
+            items.push(item);
+            events.push(event);
+        }
         if let Health::Suspended { .. } = self.endpoint.health()
             && !self.endpoint.is_early()
         {

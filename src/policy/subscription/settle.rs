@@ -340,7 +340,10 @@ impl Subscription {
 
     fn note_attempt(&mut self, items: &[SendItem], answer: &RequestResult, next: Option<Timestamp>, now: Timestamp) {
         let Some(first) = items.first() else { return };
-        let runs = runs_of(items.iter().map(|item| item.seq).collect());
+        let runs = match items {
+            [item] => vec![SeqRun::one(item.seq)],
+            items => runs_of(items.iter().map(|item| item.seq).collect()),
+        };
         let RequestResult { outcome, status, latency, .. } = *answer;
         let mut excerpt = None;
         if outcome != Outcome::Delivered
