@@ -17,6 +17,7 @@ mod whole;
 use std::{
     cell::RefCell,
     collections::HashMap,
+    fmt::Write as _,
     io::{self, IoSlice},
     mem,
     pin::{Pin, pin},
@@ -65,7 +66,7 @@ const COPIED_BYTES: usize = 4 * 1024;
 const READ_BYTES: usize = 32 * 1024;
 const READ_ROOM: usize = 4 * 1024;
 
-/// The end of a line, and of a head.
+/// The end of a head.
 const END: &[u8] = b"\r\n";
 
 /// Room for what [`put_post`] writes, but for the path.
@@ -264,25 +265,10 @@ fn put_post(message: &mut BytesMut, uri: &Uri, size: BodySize, dated: &ServiceCo
     let BodySize::Sized(length) = size else { return Err(io::ErrorKind::InvalidInput.into()) };
     let target = uri.path_and_query().map_or("/", |target| target.as_str());
     message.reserve(HEAD_BYTES + target.len());
-    for part in [&b"POST "[..], target.as_bytes(), b" HTTP/1.1\r\ncontent-length: "] {
-        message.extend_from_slice(part);
-    }
-    put_decimal(message, length);
-    message.extend_from_slice(END);
+    write!(message, "POST {target} HTTP/1.1\r\ncontent-length: {length}\r\n").map_err(io::Error::other)?;
     dated.write_date_header(message, false);
     message.extend_from_slice(END);
     Ok(())
-}
-
-/// Writes a number. `fmt` costs more than all the rest of a head.
-fn put_decimal(message: &mut BytesMut, mut number: u64) {
-    let (mut digits, mut at) = ([b'0'; 20], 20);
-    while number > 0 || at == digits.len() {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-    }
-    message.extend_from_slice(&digits[at..]);
 }
 
 fn is_secure(uri: &Uri) -> bool {

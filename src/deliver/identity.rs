@@ -165,7 +165,7 @@ impl ServerIdentity {
             .map_err(|error| error.to_string())?;
         let headers =
             vec![("content-type", "application/x-www-form-urlencoded".into()), ("accept", "application/json".into())];
-        let outgoing = OutgoingRequest { headers, properties: Vec::new(), body: form.into(), transformed: None };
+        let outgoing = OutgoingRequest { headers, body: form.into(), ..OutgoingRequest::default() };
         let _permit = client.sockets().take();
         let exchange = client.exchange(&destination, &outgoing);
         let (status, body) = timeout(FETCH_WAIT, exchange)

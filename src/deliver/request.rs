@@ -73,8 +73,8 @@ const URL_BYTES_MAX: usize = 8_192;
 /// undeliverable.
 const VALUE_BYTES_MAX: usize = 2_048;
 
-/// The most headers of a request without delivery properties.
-const USUAL_HEADERS: usize = 8;
+/// Room for the header lines of nearly every request.
+pub(super) const HEADER_BYTES: usize = 512;
 
 /// `WebHook-Request-Origin`: Azure's own, so that an endpoint that allows Event Grid allows gridhook.
 pub const ORIGIN: &str = "eventgrid.azure.net";
@@ -188,7 +188,9 @@ pub type RequestHeader = (&'static str, Cow<'static, str>);
 /// A request.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OutgoingRequest {
-    /// Headers. Names are in lower case, values are printable ASCII.
+    /// Headers as they are sent, each of another name. One of the same name below takes precedence.
+    pub lines: String,
+    /// Further headers. Names are in lower case, values are printable ASCII.
     pub headers: Vec<RequestHeader>,
     /// Delivery properties. Values are printable ASCII and may be secret.
     pub properties: Vec<(String, String)>,
@@ -210,9 +212,10 @@ impl OutgoingRequest {
 
 impl fmt::Debug for OutgoingRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { headers, properties, body, transformed } = self;
+        let Self { lines, headers, properties, body, transformed } = self;
         let properties: Vec<&String> = properties.iter().map(|(name, _)| name).collect();
         f.debug_struct("Outgoing")
+            .field("lines", lines)
             .field("headers", headers)
             .field("properties", &properties)
             .field("body", body)
@@ -247,25 +250,25 @@ pub fn build(
         Schema::CloudEvents if lone_object => "application/cloudevents+json; charset=utf-8",
         Schema::CloudEvents => "application/cloudevents-batch+json; charset=utf-8",
     };
-    let delivery_count = if attempts_before == 0 { "0".into() } else { attempts_before.to_string().into() };
-    let mut headers = Vec::with_capacity(USUAL_HEADERS);
-    headers.extend([
-        ("content-type", content_type.into()),
-        ("aeg-event-type", "Notification".into()),
-        ("aeg-subscription-name", destination.name_value.clone().into()),
-        ("aeg-delivery-count", delivery_count),
-    ]);
+    let mut lines = String::with_capacity(HEADER_BYTES);
+    put_line(&mut lines, "content-type", content_type);
+    put_line(&mut lines, "aeg-event-type", "Notification");
+    put_line(&mut lines, "aeg-subscription-name", &destination.name_value);
+    match attempts_before {
+        0 => put_line(&mut lines, "aeg-delivery-count", "0"),
+        attempts => put_line(&mut lines, "aeg-delivery-count", &attempts.to_string()),
+    }
     match schema {
-        Schema::EventGrid | Schema::Custom => headers.push(("aeg-metadata-version", "1".into())),
+        Schema::EventGrid | Schema::Custom => put_line(&mut lines, "aeg-metadata-version", "1"),
         Schema::CloudEvents => {
-            headers.push(("aeg-metadata-version", "1.0".into()));
-            headers.push(("webhook-request-origin", ORIGIN.into()));
+            put_line(&mut lines, "aeg-metadata-version", "1.0");
+            put_line(&mut lines, "webhook-request-origin", ORIGIN);
         }
     }
     if let [event] = events {
-        headers.push(("aeg-output-event-id", header_value(&event.id()).into()));
+        put_line(&mut lines, "aeg-output-event-id", &sendable(&event.id()));
         if schema == Schema::EventGrid {
-            headers.push(("aeg-data-version", header_value(&event.data_version()).into()));
+            put_line(&mut lines, "aeg-data-version", &sendable(&event.data_version()));
         }
     }
     let body = if lone_object { delivered(&events[0], schema)? } else { array(events, schema)? };
@@ -276,7 +279,14 @@ pub fn build(
         properties
             .extend(transformed.headers.iter().map(|(name, value)| (name.clone(), printable(value).into_owned())));
     }
-    Ok(OutgoingRequest { headers, properties, body, transformed: transformed.cloned() })
+    Ok(OutgoingRequest { lines, headers: Vec::new(), properties, body, transformed: transformed.cloned() })
+}
+
+/// Adds a header line.
+pub(super) fn put_line(lines: &mut String, name: &str, value: &str) {
+    for part in [name, ": ", value, "\r\n"] {
+        lines.push_str(part);
+    }
 }
 
 /// The delivery properties. A value that is too long after encoding is omitted.
@@ -303,12 +313,17 @@ fn array(events: &[Event], schema: Schema) -> Result<Bytes, RequestError> {
 /// `text` as a header value: unchanged if it is printable ASCII without spaces at its ends, else percent-encoded
 /// (including `%`, so that it can be decoded). Values above 2 KiB are cut and end in `...`.
 pub fn header_value(text: &str) -> String {
+    sendable(text).into_owned()
+}
+
+/// The same, borrowed if it is unchanged.
+pub(super) fn sendable(text: &str) -> Cow<'_, str> {
     let mut value = printable(text);
     if value.len() > VALUE_BYTES_MAX {
         value.to_mut().truncate(VALUE_BYTES_MAX - 3);
         value.to_mut().push_str("...");
     }
-    value.into_owned()
+    value
 }
 
 fn printable(text: &str) -> Cow<'_, str> {

@@ -48,7 +48,7 @@ use super::{
     exchange::Exchange,
     failure::{failed, unanswered},
     proxy::EgressProxy,
-    request::{Destination, OutgoingRequest, RequestHeader, header_value},
+    request::{Destination, HEADER_BYTES, OutgoingRequest, RequestHeader, put_line, sendable},
     resolver::{NameResolver, Resolver},
     resource::{Connections, LocalTopics},
     response,
@@ -359,9 +359,6 @@ const USER_AGENT: &str = concat!("gridhook/", env!("CARGO_PKG_VERSION"));
 /// The headers that the codec writes or omits by itself.
 const CODEC_HEADERS: [&str; 4] = ["connection", "content-length", "date", "transfer-encoding"];
 
-/// Room for the headers of nearly every request.
-const HEADER_BYTES: usize = 512;
-
 impl WebhookClient {
     /// Sends a request. Its headers are in `request_attempt` until then, as they are sent.
     pub(super) fn send(
@@ -390,17 +387,14 @@ impl WebhookClient {
 /// another header of its name, and the last of a name over the others.
 fn header_lines(destination: &Destination, outgoing: &OutgoingRequest, map: &mut HeaderMap) -> String {
     let mut lines = String::with_capacity(HEADER_BYTES);
-    let mut put = |name: &str, value: &str| {
+    let mut put = |lines: &mut String, name: &str, value: &str| {
         if CODEC_HEADERS.contains(&name) {
             let pair = HeaderName::from_bytes(name.as_bytes()).ok().zip(HeaderValue::from_str(value).ok());
             if let Some((name, value)) = pair {
                 map.insert(name, value);
             }
         } else {
-            lines.push_str(name);
-            lines.push_str(": ");
-            lines.push_str(value);
-            lines.push_str("\r\n");
+            put_line(lines, name, value);
         }
     };
     // Both were checked when they were created. An invalid one is omitted.
@@ -413,20 +407,29 @@ fn header_lines(destination: &Destination, outgoing: &OutgoingRequest, map: &mut
     let is_set = |headers: &[RequestHeader], name: &str| headers.iter().any(|(set, _)| *set == name);
     for (name, value) in [("host", destination.authority()), ("user-agent", USER_AGENT)] {
         if !is_property(name) && !is_set(&outgoing.headers, name) {
-            put(name, value);
+            put(&mut lines, name, value);
+        }
+    }
+    if outgoing.headers.is_empty() && properties.is_empty() {
+        lines.push_str(&outgoing.lines);
+        return lines;
+    }
+    for line in outgoing.lines.split_inclusive("\r\n") {
+        let name = line.split(':').next().unwrap_or_default();
+        if !is_property(name) && !is_set(&outgoing.headers, name) {
+            lines.push_str(line);
         }
     }
     for (index, (name, value)) in outgoing.headers.iter().enumerate() {
         if is_property(name) || is_set(&outgoing.headers[index + 1..], name) {
             continue;
         }
-        // `build` produces printable values; other headers are encoded here.
-        let is_printable = value.bytes().fold(true, |all, byte| all & matches!(byte, b' '..=b'~' | b'\t'));
-        put(name, &if is_printable { Cow::Borrowed(&**value) } else { header_value(value).into() });
+        let is_printable = value.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t'));
+        put(&mut lines, name, &if is_printable { Cow::Borrowed(&**value) } else { sendable(value) });
     }
     for (index, (name, value)) in properties.iter().enumerate() {
         if properties[index + 1..].iter().all(|(later, _)| later != name) {
-            put(name.as_str(), value);
+            put(&mut lines, name.as_str(), value);
         }
     }
     lines

@@ -29,7 +29,7 @@ fn destination(input: Schema, delivery: Schema, batched: bool) -> Destination {
 }
 
 fn header<'a>(outgoing: &'a OutgoingRequest, name: &str) -> Option<&'a str> {
-    outgoing.headers.iter().find(|(key, _)| *key == name).map(|(_, value)| &**value)
+    outgoing.lines.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
 #[test]

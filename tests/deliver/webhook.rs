@@ -210,6 +210,29 @@ fn without_date(head: &str) -> String {
 }
 
 #[actix_rt::test]
+async fn a_property_precedes_a_header_and_a_header_a_line() {
+    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let client = WebhookClient::new(options());
+    let destination =
+        Destination::new(&endpoint.url(), "s", Schema::EventGrid, Schema::EventGrid, false).expect("good");
+    let outgoing = OutgoingRequest {
+        lines: "a: line\r\nb: line\r\nc: line\r\n".to_owned(),
+        headers: vec![("b", "first".into()), ("b", "header".into()), ("d", "header".into())],
+        properties: vec![("C".to_owned(), "property".to_owned()), ("User-Agent".to_owned(), "property".to_owned())],
+        ..outgoing("[]")
+    };
+    client.post(&destination, outgoing, &AMPLE, Timestamp(0)).await;
+    let requests = endpoint.requests();
+    let head = requests[0].head.to_lowercase();
+    for (name, value) in
+        [("a", "line"), ("b", "header"), ("c", "property"), ("d", "header"), ("user-agent", "property")]
+    {
+        let values: Vec<_> = head.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).collect();
+        assert_eq!(values, [value], "{name}");
+    }
+}
+
+#[actix_rt::test]
 async fn a_response_in_one_part_means_the_same_as_in_two() {
     let many = "x-a: b\r\n".repeat(40);
     let table = [
