@@ -64,12 +64,13 @@ impl PageCursor {
         let Some(before) = before.filter(|before| before.len() == cursor.len()) else {
             return Self::Whole(cursor.clone());
         };
-        let mut changes = crc32fast::hash(cursor).to_be_bytes().to_vec();
+        let mut changes = Vec::with_capacity(cursor.len());
+        changes.extend_from_slice(&crc32fast::hash(cursor).to_be_bytes());
         let (mut old, mut new) = (&before[..], &cursor[..]);
         while let Some(first) = first_change(old, new) {
             let mut end = first + 1;
-            while let Some(next) = old.iter().zip(new).skip(end).take(NEAR + 1).position(|(old, new)| old != new) {
-                end += next + 1;
+            while let Some(next) = (end..old.len().min(end + NEAR + 1)).find(|at| old[*at] != new[*at]) {
+                end = next + 1;
             }
             put_varint(&mut changes, first as u64);
             put_varint(&mut changes, (end - first) as u64);
@@ -101,7 +102,10 @@ impl PageCursor {
 
 /// The first byte that differs between two cursors of the same length.
 fn first_change(old: &[u8], new: &[u8]) -> Option<usize> {
-    old.iter().zip(new).position(|(old, new)| old != new)
+    // Most bytes stay, so words are compared first.
+    let (words, others) = (old.as_chunks::<8>().0, new.as_chunks::<8>().0);
+    let same = words.iter().zip(others).take_while(|(old, new)| old == new).count() * 8;
+    (same..old.len()).find(|at| old[*at] != new[*at])
 }
 
 impl RecordLayout for OutcomePage {
