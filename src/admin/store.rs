@@ -118,7 +118,9 @@ fn work(
     work: impl FnOnce(&mut backup::BackupObserver<'_>) -> Result<ProgressLine, backup::BackupError> + Send + 'static,
 ) -> HttpResponse {
     let (lines, received) = mpsc::channel(LINES_MAX);
+    let span = tracing::Span::current();
     let run = move || {
+        let _in = span.entered();
         let mut last = Timestamp::default();
         let mut watch = |progress: BackupProgress| {
             let now = clock.now();

@@ -59,8 +59,9 @@ impl ReaderPool {
         let (jobs, queue) = mpsc::channel::<ReadTask>();
         let queue = Arc::new(Mutex::new(queue));
         for index in 0..THREADS {
-            let (queue, store) = (Arc::clone(&queue), Arc::clone(&store));
+            let (queue, store, span) = (Arc::clone(&queue), Arc::clone(&store), tracing::Span::current());
             let work = move || {
+                let _in = span.entered();
                 loop {
                     let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     match job {

@@ -45,7 +45,9 @@ impl Scrub {
             return Self { _alive: None };
         }
         let (alive, ended) = mpsc::channel();
+        let span = tracing::Span::current();
         let run = move || {
+            let _in = span.entered();
             let scrubber = Scrubber { store: &*store, writers: &writers, bytes_per_second, ended };
             loop {
                 match scrubber.pass() {

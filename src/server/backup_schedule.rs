@@ -69,7 +69,8 @@ async fn work<T: Send + 'static>(
     let (done, result) = oneshot::channel();
     let backups = Arc::clone(backups);
     // The receiver waits until the end of the system.
-    let run = move || drop(done.send(work(&backups)));
+    let span = tracing::Span::current();
+    let run = move || drop(done.send(span.in_scope(|| work(&backups))));
     let failed = |source| BackupError::Io { path: "the thread of a backup".into(), source };
     std::thread::Builder::new().name("backup".to_owned()).spawn(run).map_err(failed)?;
     result.await.unwrap_or_else(|_| Err(failed(io::Error::other("it ended early"))))

@@ -10,10 +10,12 @@ use actix_server::{Server, ServerBuilder};
 use actix_web::web;
 use rustls::ServerConfig;
 use tokio::signal::unix::{SignalKind, signal};
+use tracing::Span;
 
 use super::{
     ServerError,
     client_address::ClientAddress,
+    core_span,
     descriptors::DescriptorBudget,
     forward::Forwarder,
     front::{
@@ -325,8 +327,10 @@ impl NodeListener {
         // Each node forwards the requests of many clients.
         let limit = ConnectionLimit { of_address: settings.limit.total, ..settings.limit.clone() };
         let services = |role| {
-            let services = services(shared, role);
+            let (services, span) = (services(shared, role), Span::current());
             move |cfg: &mut web::ServiceConfig| {
+                // Called on the thread of each worker.
+                core_span::stay_in(&span);
                 router::owner::configure(cfg);
                 services(cfg);
             }

@@ -9,6 +9,7 @@ mod backup_schedule;
 mod certificates;
 mod chaos;
 mod client_address;
+mod core_span;
 mod dead_letter_routing;
 pub mod descriptors;
 mod error;
@@ -38,6 +39,7 @@ mod tls;
 use std::{collections::BTreeMap, net::TcpListener, path::PathBuf, sync::Arc};
 
 use actix::{Arbiter, ArbiterHandle};
+use tracing::Span;
 
 use self::{
     client_address::ClientAddress,
@@ -101,7 +103,8 @@ pub fn run(mut config: Config, sources: config::SettingSources, log: LogFilter) 
 fn serve_until_stopped(launch: &Launch, kept: &mut Kept) -> Result<(), ServerError> {
     loop {
         // All tasks of an ownership end with its system.
-        match actix_rt::System::new().block_on(serve(launch, kept)) {
+        let system = actix_rt::System::with_tokio_rt(|| core_span::runtime(Span::current()));
+        match system.block_on(serve(launch, kept)) {
             Ok(Served::Ownership) => {}
             Ok(Served::All) => return Ok(()),
             Err(error) => return Err(error),
@@ -180,7 +183,8 @@ struct Arbiters {
 impl Arbiters {
     fn start(count: usize, threads: &ActorThreads) -> Self {
         let start = |_| {
-            let arbiter = Arbiter::new();
+            let span = Span::current();
+            let arbiter = Arbiter::with_tokio_rt(move || core_span::runtime(span));
             (threads.add(arbiter.handle()), arbiter)
         };
         Self { running: (0..count).map(start).collect(), threads: threads.clone() }

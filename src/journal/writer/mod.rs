@@ -138,8 +138,9 @@ pub(super) fn spawn(
         parked: Vec::new(),
         last_housekeeping,
     };
-    let fatal = Arc::clone(&resources.fatal);
+    let (fatal, span) = (Arc::clone(&resources.fatal), tracing::Span::current());
     let run = move || {
+        let _in = span.entered();
         let status = Arc::clone(&writer.status);
         let _closed = ThreadGuard(status);
         if let Err(error) = writer.run() {

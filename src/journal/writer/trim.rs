@@ -51,7 +51,9 @@ impl TrimThread {
     fn start(store: Arc<dyn Store>) -> Self {
         let (wanted, lookups) = mpsc::channel::<TrimLookup>();
         let (found, results) = mpsc::channel();
+        let span = tracing::Span::current();
         let run = move || {
+            let _in = span.entered();
             for look in lookups {
                 let id = look.id;
                 // A panic must only affect this partition. The panic hook has logged it.

@@ -609,7 +609,9 @@ impl EndGuard {
             if ends_within(WRITES_WAIT) {
                 return;
             }
+        let span = tracing::Span::current();
             store.stop();
+            let _in = span.entered();
             if !ends_within(END_MAX - WRITES_WAIT) {
                 tracing::error!(after = ?END_MAX, "a thread of the former owner does not end");
                 std::process::abort();

@@ -56,7 +56,9 @@ pub fn start(settings: &Telemetry, clock: Clock, server: String) -> io::Result<O
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let work = ExportWork { shared: Arc::clone(&shared), spans, clock, batch_delay: settings.batch_delay };
     let (end, ended) = mpsc::channel();
+    let span = tracing::Span::current();
     let thread = std::thread::Builder::new().name("traces".to_owned()).spawn(move || {
+        let _in = span.entered();
         let post = ExportRequest { client, url, server };
         runtime.block_on(work.run(&post));
         // An error means that `close` no longer waits.
