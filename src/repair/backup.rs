@@ -170,6 +170,8 @@ fn of_io(path: &Path) -> impl FnOnce(io::Error) -> BackupError {
 pub struct Backups {
     store: Weak<RocksStore>,
     data_dir: PathBuf,
+    /// The data folder of the process, which has those of all shards.
+    process_dir: Option<PathBuf>,
     options: RocksOptions,
     decoders: RecordDecoders,
     clock: Clock,
@@ -220,6 +222,7 @@ impl Backups {
         Self {
             store,
             data_dir,
+            process_dir: None,
             options,
             decoders,
             clock,
@@ -231,6 +234,12 @@ impl Backups {
             is_stopping: AtomicBool::default(),
             server_id: Mutex::default(),
         }
+    }
+
+    /// The store is one of several in the data folder of the process. No backup is made in that.
+    #[must_use]
+    pub fn of_process(self, process_dir: Option<PathBuf>) -> Self {
+        Self { process_dir, ..self }
     }
 
     /// Adds the destination of the settings.
@@ -272,19 +281,26 @@ impl Backups {
 
     /// The folder of a shard's backup in `folder`, which is made if it does not exist.
     pub fn folder_of_shard(&self, folder: &Path, shard: usize) -> Result<PathBuf, BackupError> {
-        if folder.is_absolute() {
-            match folders::new_folder(folder) {
-                Err(source) if source.kind() != io::ErrorKind::AlreadyExists => return Err(of_io(folder)(source)),
-                Ok(()) | Err(_) => {}
-            }
+        self.check_outside(folder)?;
+        match folders::new_folder(folder) {
+            Err(source) if source.kind() != io::ErrorKind::AlreadyExists => return Err(of_io(folder)(source)),
+            Ok(()) | Err(_) => {}
         }
         Ok(folder.join(format!("shard-{shard}")))
+    }
+
+    fn check_outside(&self, folder: &Path) -> Result<(), BackupError> {
+        let mut data_dirs = [Some(&self.data_dir), self.process_dir.as_ref()].into_iter().flatten();
+        data_dirs.try_for_each(|data_dir| folders::check_outside(folder, data_dir))
     }
 
     /// Checks whether a backup can be made in `folder`, or, without one, whether the settings name a destination.
     pub fn check_target(&self, folder: Option<&Path>) -> Result<(), BackupError> {
         match (folder, &self.destination) {
-            (Some(folder), _) => folders::check_target(folder, &self.data_dir),
+            (Some(folder), _) => {
+                self.check_outside(folder)?;
+                folders::check_empty(folder)
+            }
             (None, Some(_)) => Ok(()),
             (None, None) => Err(BackupError::NoDestination),
         }

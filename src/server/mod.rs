@@ -172,6 +172,8 @@ struct ShardCore {
     health: CoreHealth,
     /// The topics of other cores.
     others: OtherShards,
+    /// The data folder of the process.
+    process_dir: PathBuf,
 }
 
 /// The threads of the actors. Dropping this stops every actor and joins the threads.

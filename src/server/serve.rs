@@ -298,7 +298,8 @@ impl Recovered {
         let started = clock.now();
         let token = startup::admin_token(config)?;
         let cluster = ownership.map(|ownership| ownership.node.id.clone());
-        let backups = startup::backups(config, budget, local, &clock, cluster)?;
+        let process_dir = launch.core.as_ref().map(|core| core.process_dir.clone());
+        let backups = startup::backups(config, budget, local, &clock, cluster, process_dir)?;
         let lease = ownership.map(|ownership| ownership.tenure.lease.clone());
         let client = ClientOptions { lease, ..settings::client(config, &address.bound, budget)? };
         let rules = settings::rules(config, &client, &address.bound);

@@ -176,7 +176,8 @@ async fn serve(process: &Process, plan: &CorePlan<'_>, stores: &mut Vec<Arc<Loca
     let router = ShardRouter::new(forwarders, config);
     for (shard, (launch, health)) in launches.iter_mut().zip(cores).enumerate() {
         let others = OtherShards::new(router.clone(), shard);
-        launch.core = Some(ShardCore { address: address.clone(), health, others });
+        let process_dir = config.server.data_dir.clone();
+        launch.core = Some(ShardCore { address: address.clone(), health, others, process_dir });
     }
     let front = Front { context, router };
     let responder = StartupResponder::run(listener.serve_front(config, &plan.budget.front, front)?);

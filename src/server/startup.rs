@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, Write},
+    path::PathBuf,
     rc::Rc,
     sync::{Arc, OnceLock},
 };
@@ -129,13 +130,14 @@ pub(super) fn backups(
     store: &Arc<RocksStore>,
     clock: &Clock,
     cluster: Option<String>,
+    process_dir: Option<PathBuf>,
 ) -> Result<Arc<Backups>, ServerError> {
     let data_dir = config.server.data_dir.clone();
     let destination = destination(&config.backup, None).map_err(ServerError::Backup)?;
     let backups =
         Backups::new(Arc::downgrade(store), data_dir, rocks_options(config, budget), decoders(), clock.clone());
     // Whichever node is the owner makes the backups of a cluster.
-    let backups = backups.with_destination(destination).owned_by(cluster);
+    let backups = backups.of_process(process_dir).with_destination(destination).owned_by(cluster);
     let rate = config.cluster.as_ref().map_or(u64::MAX, |cluster| cluster.copy_rate);
     Ok(Arc::new(backups.with_transfer_rate(rate)))
 }

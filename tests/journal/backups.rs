@@ -228,6 +228,16 @@ fn nothing_that_is_there_is_written_over() {
     assert_eq!(names(&mine), ["thesis"]);
     assert!(refusal(Path::new("backup")).contains("is not an absolute path"));
     assert!(refusal(&queue.path("data/backup")).contains("is in the data folder"));
+    // One of several stores of a process.
+    let weak = Arc::downgrade(&queue.store);
+    let of_shard = Backups::new(weak, queue.path("data"), RocksOptions::default(), decoders(), Clock::system())
+        .of_process(Some(queue.folder.path().to_owned()));
+    let beside = queue.path("beside");
+    let errors = [of_shard.check_target(Some(&beside)), of_shard.folder_of_shard(&beside, 1).map(drop)];
+    for error in errors.map(|refused| refused.expect_err("it is in the folder of the process").to_string()) {
+        assert!(error.contains("is in the data folder"), "{error}");
+    }
+    assert!(!beside.exists());
     assert!(refusal(&queue.path("nowhere/backup")).contains("nowhere: No such file"));
     drop(turn);
     fs::remove_file(mine.join("thesis")).expect("removed");

@@ -69,26 +69,34 @@ impl Drop for TemporaryFolder {
     }
 }
 
-/// Checks that a backup's folder is outside of the data folder and has no contents.
-pub(super) fn check_target(folder: &Path, data_dir: &Path) -> Result<(), BackupError> {
-    let refuse = |problem: &str| Err(BackupError::Target { folder: folder.to_owned(), problem: problem.to_owned() });
-    if !folder.is_absolute() {
-        return refuse("is not an absolute path; the folder is on the server's machine");
-    }
-    let Some(parent) = folder.parent() else { return refuse("has no parent folder") };
-    let parent = fs::canonicalize(parent).map_err(of_io(parent))?;
-    let data_dir = fs::canonicalize(data_dir).map_err(of_io(data_dir))?;
-    if parent.starts_with(&data_dir) {
-        return refuse("is in the data folder; choose one outside, preferably on another disk");
-    }
+/// Checks that a backup's folder has no contents, if it exists.
+pub(super) fn check_empty(folder: &Path) -> Result<(), BackupError> {
     match fs::read_dir(folder) {
         Ok(mut entries) => match entries.next() {
             None => Ok(()),
-            Some(_) => refuse("is not empty; choose an empty or a new folder"),
+            Some(_) => refuse(folder, "is not empty; choose an empty or a new folder"),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(source) => Err(of_io(folder)(source)),
     }
+}
+
+/// Checks that a backup's folder is outside of the data folder.
+pub(super) fn check_outside(folder: &Path, data_dir: &Path) -> Result<(), BackupError> {
+    if !folder.is_absolute() {
+        return refuse(folder, "is not an absolute path; the folder is on the server's machine");
+    }
+    let Some(parent) = folder.parent() else { return refuse(folder, "has no parent folder") };
+    let parent = fs::canonicalize(parent).map_err(of_io(parent))?;
+    let data_dir = fs::canonicalize(data_dir).map_err(of_io(data_dir))?;
+    if parent.starts_with(&data_dir) {
+        return refuse(folder, "is in the data folder; choose one outside, preferably on another disk");
+    }
+    Ok(())
+}
+
+fn refuse(folder: &Path, problem: &str) -> Result<(), BackupError> {
+    Err(BackupError::Target { folder: folder.to_owned(), problem: problem.to_owned() })
 }
 
 /// Checks that there is space for `bytes` and the margin.

@@ -58,6 +58,9 @@ fn a_cluster_is_restored_with_the_backups_of_its_shards() {
     assert!(made["backup"].is_null(), "{made}");
     let error = operator(&nodes[2], &["backup", backup.to_str().expect("text")]).expect_err("there is one");
     assert!(error.contains("shard-0 is not empty"), "{error}");
+    let inside = nodes[2].data_dir().join("backup");
+    let error = operator(&nodes[2], &["backup", inside.to_str().expect("text")]).expect_err("it is on the same disk");
+    assert!(error.contains("is in the data folder") && !inside.exists(), "{error}");
 
     sharded.cluster.nodes.iter_mut().for_each(Server::kill_9);
     sharded.cluster.nats.0[0].kill();
