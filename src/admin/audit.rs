@@ -61,14 +61,20 @@ pub(super) fn changes(before: Option<&[u8]>, after: Option<&[u8]>) -> AuditedCha
     AuditedChanges(changes)
 }
 
-/// Marks a request of which another shard of the cluster has a part, too, and records it.
-#[derive(Clone, Copy, Debug)]
-pub struct RecordedElsewhere;
+/// Marks a request that other shards of the cluster are asked, too, so that one of them records it. In the extensions of the
+/// request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartRecord {
+    /// Another shard does.
+    Elsewhere,
+    /// This one does if it has done what is asked for. Another one is asked otherwise.
+    IfDone,
+}
 
 /// Whether a request with this role is recorded. The difference of a PUT is none of its changes.
 pub(super) fn is_audited(needed: Role, request: &HttpRequest) -> bool {
     let is_what_if = || request.method() == Method::PUT && arm::is_what_if(request).unwrap_or(false);
-    let is_recorded_elsewhere = || request.extensions().contains::<RecordedElsewhere>();
+    let is_recorded_elsewhere = || request.extensions().get() == Some(&PartRecord::Elsewhere);
     needed >= Role::Operate && !is_what_if() && !is_recorded_elsewhere()
 }
 
@@ -80,6 +86,9 @@ pub(super) async fn record(
     caller: Option<&AdminCaller>,
     status: StatusCode,
 ) {
+    if !status.is_success() && request.extensions().get() == Some(&PartRecord::IfDone) {
+        return;
+    }
     let identity = caller.map(AdminCaller::identity);
     let changed = request.extensions().get::<AuditedChanges>().cloned().unwrap_or_default().0;
     let id = request_id::current().map(|id| id.to_string()).unwrap_or_default();

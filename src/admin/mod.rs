@@ -99,7 +99,7 @@ use self::{
     model::{Editions, system_data},
 };
 pub use self::{
-    audit::RecordedElsewhere,
+    audit::PartRecord,
     chaos::injector::{ChaosTargets, DeadLetterHandle},
     cluster::{ClusterContext, ForwardCounters, StandbyAccess, StandbyContext, configure_front, configure_standby},
     declare::{ApplyError, declare},

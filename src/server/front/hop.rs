@@ -37,7 +37,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::either::Either;
 
 use crate::{
-    admin::RecordedElsewhere,
+    admin::PartRecord,
     control::tokens::{ForwardedToken, Token},
     publish::{OneOfShards, auth::host::LocalAddress},
     pull::NodeReceive,
@@ -49,14 +49,18 @@ pub(in crate::server) const CLIENT_NAME: &str = "gridhook-forwarded-client";
 /// The header with the record of the named token of a forwarded request, as JSON.
 pub(in crate::server) const TOKEN_NAME: &str = "gridhook-forwarded-token";
 
-/// The header of a request that goes to several shards: one of the two values below.
+/// The header of a request that goes to several shards, or to one that the request names: one of the values below.
 pub(in crate::server) const PART_NAME: &str = "gridhook-forwarded-part";
 
 /// The shard records the request in its audit trail …
 pub(in crate::server) const RECORDED_PART: &str = "recorded";
 
+/// … or does if it has done what is asked for, because others are asked otherwise …
+pub(in crate::server) const RECORDED_IF_DONE_PART: &str = "recorded-if-done";
+
 /// … or does not, because another one does.
 pub(in crate::server) const UNRECORDED_PART: &str = "unrecorded";
+
 /// The header of a receive request for a part of a spread topic, as [`NodeReceive`] writes it.
 pub(in crate::server) const RECEIVE_NAME: &str = "gridhook-forwarded-receive";
 
@@ -423,7 +427,9 @@ pub(super) fn adopt(request: &mut ServiceRequest) {
     if let Some(part) = request.headers_mut().remove(PART_NAME).next() {
         request.extensions_mut().insert(OneOfShards);
         if part == UNRECORDED_PART {
-            request.extensions_mut().insert(RecordedElsewhere);
+            request.extensions_mut().insert(PartRecord::Elsewhere);
+        } else if part == RECORDED_IF_DONE_PART {
+            request.extensions_mut().insert(PartRecord::IfDone);
         }
     }
     let receive = request.headers_mut().remove(RECEIVE_NAME).next();

@@ -42,7 +42,7 @@ pub(super) use self::topics::OtherShards;
 use self::{identity::Identities, target::Target};
 use super::{
     forward::{self, Forwarder, Hops, OutgoingRequest, unavailable},
-    front::hop::ListenerSide,
+    front::hop::{self, ListenerSide},
 };
 use crate::{
     admin::{
@@ -143,7 +143,7 @@ impl ThreadRouter {
                 Some(namespace) => Placement::Topic(TopicName::new(Some(&namespace), &topic), scope),
                 None => {
                     let mut outgoing = forward::outgoing(&request, payload).ok_or_else(not_forwarded)?;
-                    parts::mark(outgoing.headers_mut(), true);
+                    parts::mark(outgoing.headers_mut(), hop::RECORDED_PART);
                     return self.forward(self.any(), &request, outgoing, side).await;
                 }
             },

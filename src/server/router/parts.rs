@@ -63,10 +63,9 @@ impl Part {
     }
 }
 
-/// Marks a request that goes to several shards. One of them records it in its audit trail.
-pub(super) fn mark(headers: &mut HeaderMap, is_recorded: bool) {
-    let value = if is_recorded { hop::RECORDED_PART } else { hop::UNRECORDED_PART };
-    headers.insert(HeaderName::from_static(hop::PART_NAME), HeaderValue::from_static(value));
+/// Marks a request that goes to several shards, or to one that it names: `part` is a value of [`hop::PART_NAME`].
+pub(super) fn mark(headers: &mut HeaderMap, part: &'static str) {
+    headers.insert(HeaderName::from_static(hop::PART_NAME), HeaderValue::from_static(part));
 }
 
 /// What several shards are asked, and the shard that records it.
@@ -74,8 +73,17 @@ pub(super) fn mark(headers: &mut HeaderMap, is_recorded: bool) {
 pub(super) struct Asked<'a> {
     pub(super) request: &'a HttpRequest,
     pub(super) side: ListenerSide,
-    /// [`None`]: each, because the first one that has what is asked for ends the search.
+    /// [`None`]: none, because nothing is changed.
     pub(super) recorder: Option<usize>,
+    /// What the others do.
+    pub(super) others: &'static str,
+}
+
+impl<'a> Asked<'a> {
+    /// One of the shards records it.
+    pub(super) fn recorded_by(request: &'a HttpRequest, side: ListenerSide, recorder: Option<usize>) -> Self {
+        Self { request, side, recorder, others: hop::UNRECORDED_PART }
+    }
 }
 
 /// The head and the whole body of an answer of the owner that `hops` call.
@@ -104,14 +112,14 @@ impl ThreadRouter {
     pub(super) async fn send_part(
         &self,
         shard: usize,
-        Asked { request, side, recorder }: Asked<'_>,
+        Asked { request, side, recorder, others }: Asked<'_>,
         target: &str,
         body: Bytes,
         wait: Duration,
     ) -> Result<OwnerResponse, &'static str> {
         const NOT_FORWARDED: &str = "the request cannot be forwarded";
         let mut outgoing = forward::outgoing_whole(request, target, body).ok_or(NOT_FORWARDED)?;
-        mark(outgoing.headers_mut(), recorder.is_none_or(|recorder| recorder == shard));
+        mark(outgoing.headers_mut(), if recorder == Some(shard) { hop::RECORDED_PART } else { others });
         // The body is read here.
         outgoing.headers_mut().remove(hyper::header::ACCEPT_ENCODING);
         if shard != CONTROL {
@@ -155,7 +163,7 @@ impl ThreadRouter {
             .filter_map(|shard| Some((shard, target_at(request.path(), &merge.query_of_shard(query, shard)?))));
         let asked: Vec<(usize, String)> = asked.collect();
         let needs_all = merge.needs_all();
-        let of_all = Asked { request, side, recorder: self.recorder(asked.iter().map(|(shard, _)| *shard)) };
+        let of_all = Asked::recorded_by(request, side, self.recorder(asked.iter().map(|(shard, _)| *shard)));
         let asks = asked.iter().map(|(shard, target)| self.ask(*shard, of_all, target, body.clone(), needs_all));
         let (mut answers, mut missing) = (Vec::new(), Vec::new());
         for ((shard, _), answered) in asked.iter().zip(join_all(asks).await) {
@@ -195,7 +203,7 @@ impl ThreadRouter {
         let requests = (0..shards.count).filter_map(|shard| Some((shard, merge.request_of(shard, shards, &asked)?)));
         let requests: Vec<(usize, String, Bytes)> =
             requests.map(|(shard, part)| (shard, target_at(&part.path, &part.query), part.body)).collect();
-        let of_all = Asked { request, side, recorder: self.recorder(requests.iter().map(|(shard, ..)| *shard)) };
+        let of_all = Asked::recorded_by(request, side, self.recorder(requests.iter().map(|(shard, ..)| *shard)));
         let asks =
             requests.iter().map(|(shard, target, body)| self.ask(*shard, of_all, target, body.clone(), needs_all));
         let (mut parts, mut refused, mut missing) = (Vec::new(), None::<Part>, Vec::new());
@@ -245,8 +253,11 @@ impl ThreadRouter {
         // A fault that may hit any shard hits a random one.
         let first = if *request.method() == Method::GET { 0 } else { fastrand::usize(..self.shards.len()) };
         let (mut refused, mut missing) = (None::<Part>, None);
-        for shard in (0..self.shards.len()).map(|next| (first + next) % self.shards.len()) {
-            let asked = Asked { request, side, recorder: None };
+        let shards = (0..self.shards.len()).map(|next| (first + next) % self.shards.len());
+        // The one that does it records it, or the last one that all refuse.
+        let recorder = self.recorder(shards.clone().rev());
+        let asked = Asked { request, side, recorder, others: hop::RECORDED_IF_DONE_PART };
+        for shard in shards {
             match self.ask(shard, asked, target_of(request), body.clone(), true).await {
                 Ok(part) if part.status.is_success() => return Ok(part.response()),
                 Ok(part) => {
@@ -269,7 +280,7 @@ impl ThreadRouter {
     /// What every shard does.
     pub(super) async fn each(&self, request: &HttpRequest, body: &Bytes, side: ListenerSide) -> Routed<HttpResponse> {
         let (all, target) = (0..self.shards.len(), target_of(request));
-        let asked = Asked { request, side, recorder: self.recorder(all.clone()) };
+        let asked = Asked::recorded_by(request, side, self.recorder(all.clone()));
         let asks = all.map(|shard| self.ask(shard, asked, target, body.clone(), true));
         let (mut first, mut missing) = (None::<Part>, None);
         for (shard, answered) in join_all(asks).await.into_iter().enumerate() {
@@ -289,7 +300,7 @@ impl ThreadRouter {
     /// The metrics of the shards that this node owns.
     pub(super) async fn metrics(&self, request: &HttpRequest, side: ListenerSide) -> Routed<HttpResponse> {
         let own = (0..self.shards.len()).filter(|shard| self.shards[*shard].forwarder().is_owner());
-        let (asked, target) = (Asked { request, side, recorder: None }, target_of(request));
+        let (asked, target) = (Asked::recorded_by(request, side, None), target_of(request));
         let asks = own.map(|shard| self.ask(shard, asked, target, Bytes::new(), false));
         let (mut parts, mut missing) = (Vec::new(), None);
         for answered in join_all(asks).await {

@@ -68,7 +68,7 @@ impl ThreadRouter {
         side: ListenerSide,
     ) -> Result<OwnerResponse, &'static str> {
         // Each shard of work in turn has an owner, or the work ends before it.
-        let asked = Asked { request, side, recorder: Some(0) };
+        let asked = Asked::recorded_by(request, side, Some(0));
         self.send_part(shard, asked, target_of(request), body, OWNER_WAIT).await
     }
 
