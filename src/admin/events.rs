@@ -1,7 +1,7 @@
 //! Events of a topic: `GET …/events` lists them, `GET …/events/{sequence}` returns one as it is stored, and
 //! `POST …/publish` publishes events for an operator.
 
-use actix_web::HttpResponse;
+use actix_web::{HttpMessage, HttpResponse};
 use bytes::Bytes;
 use serde::Deserialize;
 use uuid::Uuid;
@@ -16,6 +16,7 @@ use crate::{
     api::events::{EventLine, EventList},
     control::registry,
     event::{Event, Schema, Seq},
+    publish::OneOfShards,
 };
 
 /// Default number of listed events …
@@ -72,10 +73,16 @@ fn sequence_number(name: &str, given: &str) -> Result<Seq, InvalidRequest> {
     given.parse().map(Seq).map_err(wrong)
 }
 
-/// `GET …/events/{sequence}`.
+/// `GET …/events/{sequence}`. Each shard of a spread topic has such a sequence, so the request names one.
 pub(super) async fn get(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let sequence = call.path.name("sequence")?;
     let topic = topic(call.control, path)?;
+    if topic.record().is_spread() && !call.request.extensions().contains::<OneOfShards>() {
+        let last = call.control.shards() - 1;
+        let problem =
+            format!("is missing; allowed is 0 to {last}, because each shard of this topic has sequences of its own");
+        return Err(InvalidRequest::new("shard", problem).into());
+    }
     let seq = sequence_number("sequence", sequence)?;
     let event = topic.event(seq).await.map_err(registry::Error::from)?;
     let missing = || AdminError::NotFound(format!("The log of the topic has no event with the sequence {sequence}."));

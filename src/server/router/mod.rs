@@ -199,7 +199,11 @@ impl ThreadRouter {
         };
         let body = body.read().await?;
         if let Some((shard, target)) = addressed.filter(|(shard, _)| *shard < self.shards.len()) {
-            let outgoing = forward::outgoing_whole(&request, &target, body).ok_or_else(not_forwarded)?;
+            let mut outgoing = forward::outgoing_whole(&request, &target, body).ok_or_else(not_forwarded)?;
+            if scope == SpreadScope::One {
+                // The owner knows by this that the request names the shard.
+                parts::mark(outgoing.headers_mut(), hop::RECORDED_PART);
+            }
             return self.forward(shard, &request, outgoing, side).await;
         }
         match scope {

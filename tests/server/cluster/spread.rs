@@ -316,6 +316,10 @@ fn operators_see_the_parts_of_a_spread_topic_as_one() {
             None => break,
         }
     }
+    let unnamed = nodes[2].admin("GET", &format!("{topic}/events/1"), &Value::Null);
+    let allowed = "shard is missing; allowed is 0 to 5, because each shard of this topic has sequences of its own";
+    let message = unnamed.json()["error"]["message"].as_str().unwrap_or_default().to_owned();
+    assert_eq!((unnamed.status, message.contains(allowed)), (400, true), "{message}");
     let times: Vec<&String> = listed.iter().map(|(at, _)| at).collect();
     assert!(times.is_sorted_by(|newer, older| newer >= older), "{times:?}");
     let ids: BTreeSet<&String> = listed.iter().map(|(_, id)| id).collect();

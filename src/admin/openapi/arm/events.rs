@@ -20,7 +20,7 @@ pub(in crate::admin) fn list(route: &Route, schemas: &mut SchemaRegistry) -> Ope
 pub(in crate::admin) fn get(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
     let schema = json!({"schema": {"type": "object"}});
     let contents = json!({"application/json": schema, "application/cloudevents+json": schema});
-    draft(route, "event", "Get a stored event, byte for byte")
+    draft(route, "event", "Get a stored event, byte for byte; of a spread topic, that of the named shard")
         .contents(200, "The event in the input schema of the topic", contents)
         .errors(&READING, &error())
 }
