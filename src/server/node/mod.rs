@@ -443,9 +443,14 @@ pub(super) fn standby_context(
     address: &ClientAddress,
     health: &web::Data<ServerHealth>,
 ) -> Result<StandbyContext, ServerError> {
-    let shards = nodes.iter().zip(cores).map(|(ClusterNode { claim, .. }, core)| {
-        let (role, progress, core) = (claim.role.clone(), Arc::clone(&claim.progress), core.clone());
-        move || node_shard(&role.borrow(), &progress, &core)
+    let shards = nodes.iter().zip(cores).map(|(ClusterNode { claim, membership, .. }, core)| {
+        let (role, keeps) = (claim.role.clone(), claim.keeps.clone());
+        let (progress, core, seen) = (Arc::clone(&claim.progress), core.clone(), membership.snapshot.clone());
+        move || {
+            // Which copies the node should have is not known before its first look at the others.
+            let keeps = *keeps.borrow() || seen.borrow().read.is_none();
+            node_shard(&role.borrow(), keeps, &progress, &core)
+        }
     });
     let shards: Vec<_> = shards.collect();
     health.stand_by(move || shards.iter().map(|shard| shard()).collect());
@@ -464,15 +469,15 @@ pub(super) fn standby_context(
     })
 }
 
-fn node_shard(role: &Role, progress: &ShardProgress, core: &CoreHealth) -> NodeShard {
+fn node_shard(role: &Role, keeps: bool, progress: &ShardProgress, core: &CoreHealth) -> NodeShard {
     let core = core.of_serving().filter(|_| role.lease().is_some());
     let state = match role {
         Role::Owner(_) | Role::Draining(_) if core.is_some() => ShardState::Serving,
         Role::Owner(_) | Role::Draining(_) => ShardState::Starting,
         Role::Standby { .. } if progress.copy().is_some() => ShardState::Fetching,
         Role::Standby { .. } => match progress.held() {
-            HeldCopy::None => ShardState::Forwarding,
-            HeldCopy::Incomplete => ShardState::CatchingUp,
+            HeldCopy::None if !keeps => ShardState::Forwarding,
+            HeldCopy::None | HeldCopy::Incomplete => ShardState::CatchingUp,
             HeldCopy::Complete => ShardState::Following,
         },
     };
@@ -604,14 +609,14 @@ pub(super) struct EndGuard {
 impl EndGuard {
     pub(super) fn begin(store: Arc<ReplicatedStore>) -> Self {
         let (done, is_done) = std::sync::mpsc::channel();
+        let span = tracing::Span::current();
         let watch = move || {
+            let _in = span.entered();
             let ends_within = |wait| is_done.recv_timeout(wait) != Err(std::sync::mpsc::RecvTimeoutError::Timeout);
             if ends_within(WRITES_WAIT) {
                 return;
             }
-        let span = tracing::Span::current();
             store.stop();
-            let _in = span.entered();
             if !ends_within(END_MAX - WRITES_WAIT) {
                 tracing::error!(after = ?END_MAX, "a thread of the former owner does not end");
                 std::process::abort();
