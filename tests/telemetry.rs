@@ -136,7 +136,20 @@ fn a_share_of_the_traces_that_begin_here_is_recorded_and_those_of_others_as_they
 
 /// What is written to it is kept.
 #[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Kept {
+    /// A log as text that is kept here.
+    pub(crate) fn logger(&self, filter: &str) -> tracing::Dispatch {
+        let (writer, log) = (self.clone(), LogConfig { format: LogFormat::Text, filter: filter.to_owned() });
+        telemetry::logger(&log, move || writer.clone(), false).expect("a filter").0
+    }
+
+    /// What was written.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().expect("nobody panicked").clone()).expect("UTF-8")
+    }
+}
 
 impl Write for Kept {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -163,8 +176,7 @@ fn logged(format: LogFormat, has_colours: bool) -> String {
         tracing::info!(text = hostile, shown = %hostile, debugged = ?hostile, error, "an event");
         tracing::warn!("a message with {hostile} in it");
     });
-    let bytes = kept.0.lock().expect("nobody panicked").clone();
-    String::from_utf8(bytes).expect("UTF-8")
+    kept.text()
 }
 
 #[test]

@@ -20,13 +20,13 @@ use super::{
 use crate::{
     api::cluster::{
         ClusterNodeView, ClusterView, CopyStateView, CopyView, DrainBody, ForgetBody, MoveBody, NodeState,
-        OwnershipView, ShardOwnershipView,
+        OwnershipView, SettingDifferenceView, ShardOwnershipView,
     },
     clock::Clock,
     cluster::{
         balance::NodeId,
         membership::{ClusterSnapshot, Membership, RequestError},
-        records::{CopyProgress, CopyState, ShardPosition},
+        records::{CopyProgress, CopyState, SettingDifference, ShardPosition},
     },
     metrics::{Counter, ListenerCounters},
     publish::auth::failed_auth::FailedAuthLimiter,
@@ -44,6 +44,8 @@ pub struct ClusterContext {
     pub forwarded: Arc<ForwardCounters>,
     /// How often it put a copy of an owner's store in the place of its own.
     pub copies: Counter,
+    /// The number of nodes that should have a copy of a shard, with as many nodes.
+    pub wanted_copies: usize,
 }
 
 /// How many requests a standby forwarded.
@@ -62,7 +64,8 @@ impl ClusterContext {
     }
 
     fn view(&self) -> ClusterView {
-        let ClusterSnapshot { records, alive, takeovers, read, problem, .. } = self.snapshot();
+        let ClusterSnapshot { me, records, alive, takeovers, read, problem } = self.snapshot();
+        let differences = me.map(|me| records.setting_differences(&me, &alive)).unwrap_or_default();
         let nodes = records.nodes.iter().map(|(name, node)| {
             let id = &node.value.id;
             let owns = records.shards.iter().enumerate();
@@ -83,6 +86,10 @@ impl ClusterContext {
                 Some(CopyView { shard, received, bytes })
             });
             let positions = |of: fn(&ShardPosition) -> u64| node.value.positions.iter().map(of).collect();
+            let differences = differences.iter().filter(|difference| difference.node == *name);
+            let differences = differences
+                .cloned()
+                .map(|SettingDifference { setting, here, there, .. }| SettingDifferenceView { setting, here, there });
             ClusterNodeView {
                 name: name.clone(),
                 id: id.0.clone(),
@@ -94,6 +101,7 @@ impl ClusterContext {
                 flushed: positions(|at| at.flushed),
                 copies: copies.collect(),
                 copy_states: (0..records.shards.len()).map(|shard| of_state(node.value.copy(shard))).collect(),
+                setting_differences: differences.collect(),
                 last_renewal: node.written.clone(),
             }
         });

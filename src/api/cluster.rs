@@ -51,8 +51,24 @@ pub struct ClusterNodeView {
     /// What it has of each shard. Absent from a release that follows every shard.
     #[serde(default)]
     pub copy_states: Vec<CopyStateView>,
+    /// Settings that should be the same on all nodes, and are not the same on this one and on the one that answers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub setting_differences: Vec<SettingDifferenceView>,
     /// Time of its last renewal, by the clock of the engine.
     pub last_renewal: String,
+}
+
+/// A setting with different values on two nodes.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = SettingDifference)]
+pub struct SettingDifferenceView {
+    /// Key of the setting.
+    pub setting: String,
+    /// Value on the node that answers.
+    pub here: String,
+    /// Value on the other node.
+    pub there: String,
 }
 
 /// A copy of the store of an owner that a node fetches.

@@ -8,7 +8,9 @@ use super::{
     output::TextTable,
     prompt,
 };
-use crate::api::cluster::{ClusterNodeView, ClusterView, CopyStateView, CopyView, NodeState, OwnershipView};
+use crate::api::cluster::{
+    ClusterNodeView, ClusterView, CopyStateView, CopyView, NodeState, OwnershipView, SettingDifferenceView,
+};
 
 /// The flags of `cluster`.
 #[derive(Clone, Debug, clap::Args)]
@@ -174,7 +176,15 @@ fn advice(view: &ClusterView) -> String {
         }
         NodeState::Alive | NodeState::CatchingUp | NodeState::Leaving | NodeState::Draining => None,
     };
-    let lines: Vec<String> = view.nodes.iter().filter_map(needs).collect();
+    let differs = |node: &ClusterNodeView| {
+        let lines = node.setting_differences.iter().map(|SettingDifferenceView { setting, here, there }| {
+            let [name, own, setting, here, there] = [&node.name, &view.node, setting, here, there].map(|of| text(of));
+            format!("\n{name} has {setting} {there}, and {own} has {here}: give all nodes the same")
+        });
+        lines.collect::<String>()
+    };
+    let lines = view.nodes.iter().filter_map(needs).chain(view.nodes.iter().map(differs));
+    let lines: Vec<String> = lines.collect();
     let alive = || view.nodes.iter().filter(|node| node.state != NodeState::Dead);
     let shards = shards(view).max(1);
     let unowned = (0..shards).filter(|shard| !alive().any(|node| node.owns.contains(shard)));

@@ -27,7 +27,9 @@ use super::{
     shard_address,
 };
 
-/// What a node is called, and the rules of its cluster. All nodes have the same rules.
+/// What a node is called, and the rules of its cluster. All nodes should have the same rules, and do not while an operator
+/// changes them: at most one node writes to a shard nevertheless, and a copy is removed only where the rules of the node that
+/// has it leave enough others.
 #[derive(Clone, Debug)]
 pub struct ClaimSettings {
     /// Its identifier, unique to one start of its process.
@@ -52,6 +54,8 @@ pub struct ClaimSettings {
     pub replace_after: Duration,
     /// The names in ownership records.
     pub scope: OwnershipScope,
+    /// The settings that should be the same on all nodes, by key, for the other nodes to compare.
+    pub shared: BTreeMap<String, String>,
 }
 
 /// A change of a shard's record.
@@ -168,9 +172,9 @@ impl Claims {
         // Releases that follow every shard do not count on it before.
         let has_any = (0..self.settings.shards).any(|shard| self.copies.may_own(shard));
         let leaving = self.takes_none(now) || (behind && !has_any);
-        let ClaimSettings { me, name, address, version, .. } = self.settings.clone();
+        let ClaimSettings { me, name, address, version, shared: settings, .. } = self.settings.clone();
         let renewals = self.renewals;
-        (NodeRecord { id: me, name, address, version, renewals, positions, leaving, behind }, self.revision)
+        (NodeRecord { id: me, name, address, version, renewals, positions, leaving, behind, settings }, self.revision)
     }
 
     /// The revision of the node's own record.

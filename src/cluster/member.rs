@@ -8,7 +8,7 @@
 //! harm: the fence of the changelog stops the former owner.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     future::{Future, pending, ready},
     io,
     pin::Pin,
@@ -30,7 +30,9 @@ use super::{
     balance::NodeId,
     claim::{ClaimSettings, Claims, OwnershipChange, ReadProblem, ShardRole},
     membership::{ClusterSnapshot, Command, Membership, MembershipEnd, RequestError},
-    records::{CopyState, NodeRecord, RecordError, RecordStore, drained_key, encode, node_key, shard_key},
+    records::{
+        CopyState, NodeRecord, RecordError, RecordStore, SettingDifference, drained_key, encode, node_key, shard_key,
+    },
 };
 
 /// The pause between two attempts to connect to an owner.
@@ -65,6 +67,8 @@ pub struct Member<S> {
     commands: mpsc::UnboundedReceiver<Command>,
     takeovers: u64,
     problem: Option<String>,
+    /// The settings in which other nodes differ from this one.
+    differences: BTreeSet<SettingDifference>,
 }
 
 /// A connection to each other node that owns a shard: to the listener of its first one.
@@ -78,8 +82,19 @@ impl<S: RecordStore> Member<S> {
         let served = vec![None; shards.len()];
         let (claims, began) = (Claims::new(settings), Instant::now());
         let handshake: OwnerHandshake = Arc::new(|connection, _| Box::pin(ready(Ok(Box::new(connection) as _))));
-        let member =
-            Self { store, claims, shards, handshake, served, began, snapshot, commands, takeovers: 0, problem: None };
+        let member = Self {
+            store,
+            claims,
+            shards,
+            handshake,
+            served,
+            began,
+            snapshot,
+            commands,
+            takeovers: 0,
+            problem: None,
+            differences: BTreeSet::new(),
+        };
         (member, Membership { snapshot: seen, commands: sender })
     }
 
@@ -216,6 +231,7 @@ impl<S: RecordStore> Member<S> {
         let was_forgotten = self.claims.is_forgotten();
         match self.claims.read(self.now(), &stored) {
             Ok(()) => {
+                self.compare_settings();
                 if self.claims.is_forgotten() && !was_forgotten {
                     tracing::warn!(
                         "an operator has removed the record of this node: it joins again once it has caught up"
@@ -235,6 +251,18 @@ impl<S: RecordStore> Member<S> {
             }
             Err(ReadProblem::NameTaken) => Err(ReadProblem::NameTaken),
         }
+    }
+
+    /// Logs settings that differ from those of another node, each once.
+    fn compare_settings(&mut self) {
+        let found = self.claims.records().setting_differences(&self.claims.settings().me, &self.claims.alive());
+        for SettingDifference { node, setting, here, there } in found.difference(&self.differences) {
+            tracing::warn!(setting, here, node, there, "a node has another value of a setting that all nodes share");
+        }
+        if found.is_empty() && !self.differences.is_empty() {
+            tracing::info!("all living nodes have the same settings again");
+        }
+        self.differences = found;
     }
 
     async fn write(&self, key: &str, value: Bytes, revision: u64) -> Result<u64, RecordError> {

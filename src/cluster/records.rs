@@ -32,6 +32,22 @@ pub struct NodeRecord {
     /// Whether it has not caught up yet with a shard that it has or fetches a copy of.
     #[serde(default)]
     pub behind: bool,
+    /// Its settings that should be the same on all nodes, by key. Empty for a release that does not write them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
+}
+
+/// A setting that should be the same on two nodes, and is not.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SettingDifference {
+    /// The name of the other node.
+    pub node: String,
+    /// The key of the setting.
+    pub setting: String,
+    /// Its value on this node.
+    pub here: String,
+    /// Its value on the other node.
+    pub there: String,
 }
 
 /// The positions of a node in the changelog of a shard.
@@ -279,6 +295,22 @@ impl ClusterRecords {
     /// The node with this identifier.
     pub fn node(&self, id: &NodeId) -> Option<&NodeRecord> {
         self.nodes.values().map(|node| &node.value).find(|node| node.id == *id)
+    }
+
+    /// The settings in which living nodes differ from this one. One that only one of two nodes writes is not compared: they are
+    /// of two releases.
+    pub fn setting_differences(&self, me: &NodeId, alive: &BTreeSet<NodeId>) -> BTreeSet<SettingDifference> {
+        let Some(own) = self.node(me) else { return BTreeSet::new() };
+        let living = self.nodes.values().map(|node| &node.value).filter(|node| alive.contains(&node.id));
+        let of_node = |node: &NodeRecord| {
+            let differences = own.settings.iter().filter_map(|(setting, here)| {
+                let there = node.settings.get(setting).filter(|there| *there != here)?;
+                let (node, setting) = (node.name.clone(), setting.clone());
+                Some(SettingDifference { node, setting, here: here.clone(), there: there.clone() })
+            });
+            differences.collect::<Vec<_>>()
+        };
+        living.flat_map(of_node).collect()
     }
 
     /// Each node and the revision of its record.

@@ -76,6 +76,18 @@ const REPLACE_AFTER: Duration = Duration::from_secs(8);
 /// The steps that a transfer takes.
 const TRANSFER: u32 = 3;
 
+/// Settings of a node.
+#[derive(Clone, Copy)]
+struct Rules {
+    copies: usize,
+    replace_after: Duration,
+}
+
+const RULES: Rules = Rules { copies: COPIES, replace_after: REPLACE_AFTER };
+
+/// A fault of a node, and the steps before the next one.
+type Fault = (usize, u8, u8, u8);
+
 /// What a node has of a shard on its disk.
 #[derive(Clone, Copy, Debug, Default)]
 struct Disk {
@@ -101,6 +113,8 @@ struct Process {
 
 struct Machine {
     number: usize,
+    /// What it counts with.
+    rules: Rules,
     starts: usize,
     process: Option<Process>,
     disks: Vec<Disk>,
@@ -144,8 +158,8 @@ impl Machine {
         let ClaimSettings { me, .. } = settings(self.number, SHARDS);
         self.starts += 1;
         let me = gridhook::cluster::balance::NodeId(format!("{}-{}", me.0, self.starts));
-        let settings =
-            ClaimSettings { me, copies: COPIES, replace_after: REPLACE_AFTER, ..settings(self.number, SHARDS) };
+        let Rules { copies, replace_after } = self.rules;
+        let settings = ClaimSettings { me, copies, replace_after, ..settings(self.number, SHARDS) };
         let of = |disk: &Disk| Serving {
             held: if disk.is_there { HeldCopy::Incomplete } else { HeldCopy::None },
             fetches: None,
@@ -215,6 +229,7 @@ impl World {
         let records = MemoryRecords::default();
         let machine = |number| Machine {
             number,
+            rules: RULES,
             starts: 0,
             process: None,
             disks: vec![Disk::default(); SHARDS],
@@ -454,6 +469,19 @@ impl World {
         self.machines[number].faulty_until = until;
     }
 
+    /// Three nodes start, and the faults follow.
+    fn run_with(&mut self, faults: &[Fault]) -> Result<(), TestCaseError> {
+        for number in 0..3 {
+            self.machines[number].start();
+            self.run(4, 2)?;
+        }
+        for (number, kind, length, wait) in faults {
+            self.fault(number % NODES, *kind, *length);
+            self.run(u32::from(wait % 40), 1)?;
+        }
+        Ok(())
+    }
+
     /// Ends all faults, and checks what the cluster is in the end.
     fn settle(&mut self, running: &[usize]) -> Result<(), TestCaseError> {
         for number in 0..NODES {
@@ -488,17 +516,9 @@ impl World {
     }
 }
 
-/// Faults of nodes, each with the steps before the next one.
-fn run(faults: &[(usize, u8, u8, u8)], trim: Trim) -> Result<World, TestCaseError> {
+fn run(faults: &[Fault], trim: Trim) -> Result<World, TestCaseError> {
     let mut world = World::new(trim);
-    for number in 0..3 {
-        world.machines[number].start();
-        world.run(4, 2)?;
-    }
-    for (number, kind, length, wait) in faults {
-        world.fault(number % NODES, *kind, *length);
-        world.run(u32::from(wait % 40), 1)?;
-    }
+    world.run_with(faults)?;
     world.settle(&[0, 1, 2, 3, 4])?;
     Ok(world)
 }
@@ -510,10 +530,28 @@ proptest! {
     ) {
         run(&faults, Trim::AsTheRecordsSay)?;
     }
+
+    #[test]
+    fn nodes_with_different_settings_remove_no_copy_and_no_record_that_is_needed(
+        faults in vec((0..NODES, any::<u8>(), any::<u8>(), any::<u8>()), 0..16),
+        rules in vec((COPIES..=NODES, 1..4u32), NODES),
+    ) {
+        let mut world = World::new(Trim::AsTheRecordsSay);
+        for (machine, (copies, times)) in world.machines.iter_mut().zip(rules) {
+            machine.rules = Rules { copies, replace_after: REPLACE_AFTER * times };
+        }
+        world.run_with(&faults)?;
+        // An operator gives all the same.
+        for machine in &mut world.machines {
+            machine.rules = RULES;
+            machine.kill();
+        }
+        world.settle(&[0, 1, 2, 3, 4])?;
+    }
 }
 
 /// A node joins, one is killed and comes back after others took its place.
-const REPLACED: [(usize, u8, u8, u8); 4] = [(3, 1, 0, 39), (1, 0, 0, 39), (4, 1, 0, 39), (1, 1, 0, 39)];
+const REPLACED: [Fault; 4] = [(3, 1, 0, 39), (1, 0, 0, 39), (4, 1, 0, 39), (1, 1, 0, 39)];
 
 #[test]
 fn copies_move_to_the_nodes_that_are_chosen_and_changelogs_are_trimmed_meanwhile() {

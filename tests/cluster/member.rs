@@ -37,6 +37,7 @@ use crate::{
         nats::{NatsCluster, PASSWORD, has_nats},
         port::ReservedPort,
     },
+    telemetry::Kept,
 };
 
 /// Far longer than anything takes.
@@ -51,9 +52,13 @@ struct Running {
 }
 
 fn start(number: usize, store: impl RecordStore, intervals: LeaseIntervals) -> Running {
+    start_with(ClaimSettings { intervals, ..settings(number, 1) }, store)
+}
+
+fn start_with(settings: ClaimSettings, store: impl RecordStore) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address: SocketAddr = listener.local_addr().expect("an address");
-    let settings = ClaimSettings { address: address.to_string(), intervals, ..settings(number, 1) };
+    let settings = ClaimSettings { address: address.to_string(), ..settings };
     let (claim, driver) = cluster::claim(0, HeldCopy::Complete);
     let (member, membership) = Member::new(store, settings, vec![driver]);
     Running { claim, membership, task: tokio::spawn(member.run()), listener: Some(listener) }
@@ -367,6 +372,49 @@ fn an_operator_moves_a_shard_drains_a_node_and_sees_what_is_wrong() {
         let record: NodeRecord = serde_json::from_slice(&stored.value).expect("a node that left keeps its record");
         assert!(record.leaving);
     });
+}
+
+#[test]
+fn a_node_sees_the_settings_in_which_another_one_differs_and_logs_each_once() {
+    let log = Kept::default();
+    let _here = tracing::dispatcher::set_default(&log.logger("info"));
+    block_on(async {
+        let records = MemoryRecords::default();
+        let begin = |me: &str, number: usize, copies: &str, later: Option<&str>| {
+            let me = NodeId(me.to_owned());
+            let shared = [("cluster.copies", Some(copies)), ("cluster.later", later)];
+            let shared = shared.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
+            let (shared, intervals) = (shared.collect(), long_leases());
+            start_with(ClaimSettings { me, shared, intervals, ..settings(number, 1) }, records.for_other())
+        };
+        let differences = |running: &Running| -> Vec<String> {
+            let ClusterSnapshot { me, records, alive, .. } = running.membership.snapshot.borrow().clone();
+            let found = records.setting_differences(&me.expect("it has read"), &alive);
+            found.into_iter().map(|found| [found.node, found.setting, found.here, found.there].join(" ")).collect()
+        };
+        let mut one = begin("first", 1, "3", None);
+        one.owner().await;
+        // Of a newer release, which has one more to compare.
+        let mut two = begin("second", 2, "2", Some("1"));
+        two.standby_of(&one.address()).await;
+        for running in [&mut one, &mut two] {
+            let is_seen = |snapshot: &ClusterSnapshot| {
+                let nodes = &snapshot.records.nodes;
+                nodes.len() == 2 && nodes.values().all(|node| node.value.renewals > 3)
+            };
+            running.membership.snapshot.wait_for(is_seen).await.expect("it runs");
+        }
+        assert_eq!(differences(&one), ["name2 cluster.copies 3 2"]);
+        assert_eq!(differences(&two), ["name1 cluster.copies 2 3"]);
+        two.leave().await;
+        let _again = begin("again", 2, "3", Some("1"));
+        let agree = |snapshot: &ClusterSnapshot| snapshot.records.node(&NodeId("again".to_owned())).is_some();
+        one.membership.snapshot.wait_for(agree).await.expect("it runs");
+        assert_eq!(differences(&one), Vec::<String>::new());
+    });
+    let log = log.text();
+    assert_eq!(log.matches("a node has another value of a setting that all nodes share").count(), 2, "{log}");
+    assert_eq!(log.matches("all living nodes have the same settings again").count(), 1, "{log}");
 }
 
 #[test]

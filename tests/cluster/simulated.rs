@@ -1,7 +1,11 @@
 //! A cluster in virtual time: nodes read and renew records with delays, are paused, cut off from the records, served by a
 //! server that fell behind, or lose the answers to what they write. At every instant at most one node acts for a shard.
 
-use std::{collections::BTreeSet, sync::atomic::Ordering, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::atomic::Ordering,
+    time::Duration,
+};
 
 use gridhook::cluster::{
     balance::Strategy,
@@ -57,6 +61,7 @@ pub(super) fn settings(number: usize, shards: usize) -> ClaimSettings {
             event_hub_name: "store".to_owned(),
             consumer_group: "gridhook".to_owned(),
         },
+        shared: BTreeMap::new(),
     }
 }
 

@@ -1,5 +1,7 @@
 //! The metric families of a node of a cluster. Every node has them, the owner and standbys.
 
+use std::collections::BTreeSet;
+
 use super::server::{counter, gauge, one};
 use crate::{
     admin::cluster::ClusterContext,
@@ -49,6 +51,10 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
         ),
         takeovers,
     );
+    let differences = me.as_ref().map(|me| records.setting_differences(me, &alive)).unwrap_or_default();
+    let different: BTreeSet<&String> = differences.iter().map(|difference| &difference.node).collect();
+    let help = "Living nodes with other values of settings that all nodes share than this node has.";
+    one(text, gauge("gridhook_cluster_nodes_with_other_settings", help), different.len() as u64);
     let shards = || records.shards.iter().enumerate().map(|(number, shard)| (number.to_string(), &shard.value));
     text.family(gauge("gridhook_cluster_shard_owned", "Whether this node owns the shard."));
     for (shard, record) in shards() {
@@ -93,6 +99,9 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
         let complete = living.filter(|node| is_complete(node, number)).count();
         text.sample(&[("shard", &number.to_string())], complete as u64);
     }
+    let wanted = cluster_context.wanted_copies.min(records.nodes.len());
+    let help = "Complete copies that each shard should have: cluster.copies, or as many as there are nodes.";
+    one(text, gauge("gridhook_cluster_wanted_copies", help), wanted as u64);
     let copy = |number: usize| records.node(me.as_ref()?)?.positions.get(number)?.copy;
     for (name, help, of) in COPIES {
         text.family(gauge(name, help));

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 #[cfg(feature = "nats")]
 use std::{
+    collections::BTreeMap,
     fs,
     net::{SocketAddr, TcpListener},
     path::Path,
@@ -123,6 +124,7 @@ pub(in crate::server) async fn join(
             event_hub_name: "gridhook".to_owned(),
             consumer_group: "$Default".to_owned(),
         },
+        shared: shared_settings(cluster, config),
     };
     let (mut claims, mut drivers) = (Vec::new(), Vec::new());
     for (shard, ((store, log), is_new)) in stores.iter().zip(&logs).zip(is_new).enumerate() {
@@ -153,6 +155,7 @@ pub(in crate::server) async fn join(
         membership: membership.clone(),
         forwarded: Arc::default(),
         copies: Counter::default(),
+        wanted_copies: cluster.copies,
     });
     let follow_interval = follow_interval(stores.len());
     let each = claims.into_iter().zip(stores).zip(logs).zip(listeners);
@@ -177,6 +180,28 @@ pub(in crate::server) async fn join(
         _records: Box::new(connection.clone()),
     });
     Ok(Joined { nodes: nodes.collect(), member })
+}
+
+/// The settings that should be the same on all nodes. The number of shards is not among them: a node with another one is
+/// refused.
+#[cfg(feature = "nats")]
+fn shared_settings(cluster: &config::Cluster, config: &Config) -> BTreeMap<String, String> {
+    let time = |of: Duration| format!("{of:?}");
+    let strategy = match cluster.strategy {
+        config::ClusterStrategy::Greedy => "greedy",
+        config::ClusterStrategy::Balanced => "balanced",
+    };
+    let public_url = config.server.public_url.as_ref();
+    let shared = [
+        ("cluster.copies", cluster.copies.to_string()),
+        ("cluster.replace_after", time(cluster.replace_after)),
+        ("cluster.renew", time(cluster.renew)),
+        ("cluster.expiry", time(cluster.expiry)),
+        ("cluster.strategy", strategy.to_owned()),
+        ("cluster.stream_keep_bytes", cluster.stream_keep_bytes.to_string()),
+        ("server.public_url", public_url.map_or_else(|| "none".to_owned(), ToString::to_string)),
+    ];
+    shared.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
 /// The same with one shard, whose node is all of the process.

@@ -48,6 +48,7 @@ export function Cluster() {
     // One of several shards is moved with the command.
     const actions = (/** @type {Node} */ node) => ACTIONS.filter(({ of, verb, isOfOwner = node.owns.length > 0 }) => of.includes(node.state) && isOfOwner === node.owns.length > 0 && (verb !== 'move' || all.length < 2));
     return html`
+      ${data.nodes.flatMap((node) => (node.settingDifferences ?? []).map(({ setting, here, there }) => html`<p class="notice warn" role="status" key=${`${node.name} ${setting}`}>${node.name} has ${setting} ${there}, and ${data.node} has ${here}: give all nodes the same.</p>`))}
       ${data.problem && html`<p class="notice bad" role="alert">The records of the cluster cannot be read: ${data.problem}</p>`}
       <div class="panel"><${Facts} rows=${[
         ['Cluster', data.name],
