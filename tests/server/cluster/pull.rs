@@ -17,7 +17,11 @@ use super::{
     shards::{SHARDS, Sharded},
 };
 use crate::{
-    server::{many, pull::RG},
+    server::{
+        many,
+        pull::RG,
+        tokens::{ask as ask_with, token},
+    },
     support::{
         nats::has_nats,
         server::{Server, operator, wait_for},
@@ -32,14 +36,18 @@ const HEAT: &str = "/namespaces/plant/topics/heat";
 type Received = (String, String, u64);
 
 /// A namespace topic that is spread, and a queue of it.
-struct Plant {
-    sharded: Sharded,
+pub(super) struct Plant {
+    pub(super) sharded: Sharded,
     key: String,
 }
 
 impl Plant {
     fn start(settings: &[(&str, &str)]) -> Self {
-        let sharded = Sharded::start(settings);
+        Self::of(Sharded::start(settings))
+    }
+
+    /// Its topic and queue, in a cluster that runs.
+    pub(super) fn of(sharded: Sharded) -> Self {
         let nodes = &sharded.cluster.nodes;
         nodes[0].command("PUT", &format!("{RG}/plant"), &json!({"location": "local"}));
         let heat = format!("{RG}/plant/topics/heat");
@@ -228,6 +236,41 @@ fn any_node_receives_from_every_shard_and_settles_every_lock() {
     }
 }
 
+/// Publishes at two nodes, receives everything at the third, and settles it at the first.
+pub(super) fn assert_pulled_anywhere(plant: &Plant) {
+    let published = plant.publish(&[1, 2], "anywhere", 12);
+    let received = plant.receive_all(&[2], published.len());
+    assert_eq!(ids(&received), published);
+    let parts: BTreeSet<usize> = received.iter().filter_map(|(_, token, _)| LockTokenSealer::part_of(token)).collect();
+    assert!(parts.len() > 1, "{received:?}");
+    assert_eq!(plant.settle(0, "acknowledge", &tokens(&received))["failedLockTokens"], json!([]));
+}
+
+/// A token is revoked while its client waits in every shard: it receives nothing that comes then.
+fn assert_ends_with_its_token(plant: &Plant) {
+    let granted = ["keeper", "--role", "consume", "--scope", "namespaces/plant"];
+    let bearer = token(&plant.nodes()[0], &granted);
+    let receive = |wait: u32| {
+        let path = format!("{HEAT}{}", of_queue(&format!("receive?maxEvents=5&maxWaitTime={wait}")));
+        ask_with(&plant.nodes()[1], &bearer, "POST", &path, "")
+    };
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| receive(60));
+        thread::sleep(Duration::from_millis(50));
+        operator(&plant.nodes()[2], &["tokens", "revoke", "keeper", "--yes"]).expect("it is revoked");
+        let revoked = Instant::now();
+        let answer = waits.join().expect("an answer");
+        assert!(revoked.elapsed() < Duration::from_secs(10), "{:?}", revoked.elapsed());
+        let ended = (answer.status, answer.json()["value"].clone());
+        assert!(ended == (200, json!([])) || ended.0 == 503, "{}", answer.text());
+    });
+    let published = plant.publish(&[0, 1, 2], "after", 6);
+    assert_eq!(receive(10).status, 401);
+    let received = plant.receive_all(&[0], published.len());
+    assert_eq!(ids(&received), published);
+    assert!(received.iter().all(|(.., count)| *count == 1), "{received:?}");
+}
+
 #[test]
 fn a_client_that_waits_at_one_node_is_woken_by_an_event_in_any_shard() {
     if !has_nats() {
@@ -294,6 +337,7 @@ fn a_client_that_waits_at_one_node_is_woken_by_an_event_in_any_shard() {
     });
     assert_eq!(all.len(), count);
     assert!(all.iter().all(|(.., deliveries)| *deliveries == 1), "{all:?}");
+    assert_ends_with_its_token(&plant);
 }
 
 #[test]

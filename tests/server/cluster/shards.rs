@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::{
     CALM, Cluster, LONG, START,
     clients::{Clients, Published, lock, publishes, topic_without_duplicates},
+    pull::{Plant, assert_pulled_anywhere},
     tls::{node_tls, write_node_files},
 };
 use crate::{
@@ -354,6 +355,7 @@ fn shards_speak_tls_to_each_other_and_read_certificates_again_on_sighup() {
         let mut greeting = [0; 16];
         assert!(stream.read(&mut greeting).map_or(0, |read| read) == 0, "shard {shard} speaks without TLS");
     }
+    assert_pulled_anywhere(&Plant::of(sharded));
 }
 
 #[test]
