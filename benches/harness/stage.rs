@@ -87,21 +87,9 @@ impl Stage {
         self.server.subscribe(topic, name, &spec(usual));
     }
 
-    /// A topic of a namespace with these queues, each with the type that it is for: where its operations are, and its key.
-    pub(crate) fn queues(&self, queues: &[(&str, &str)]) -> Target {
-        self.server.command("PUT", NAMESPACE, &json!({"location": "local"}));
-        self.server.command("PUT", &format!("{NAMESPACE}/topics/heat"), &json!({}));
-        for (name, kind) in queues {
-            let properties = json!({
-                "deliveryConfiguration": {"deliveryMode": "Queue", "queue": {}},
-                "filtersConfiguration": {"includedEventTypes": [kind]},
-            });
-            let place = format!("{NAMESPACE}/topics/heat/eventSubscriptions/{name}");
-            self.server.command("PUT", &place, &json!({"properties": properties}));
-        }
-        let keys = self.server.command("POST", &format!("{NAMESPACE}/listKeys"), &Value::Null).json();
-        let key = keys["key1"].as_str().expect("a key").to_owned();
-        Target { at: self.server.at(), path: "/namespaces/plant/topics/heat".to_owned(), key, tls: self.tls.clone() }
+    /// A topic of a namespace with these queues.
+    pub(crate) fn queues(&self, of: &[(&str, &str)]) -> Target {
+        Target { tls: self.tls.clone(), ..queues(&self.server, &json!({}), of) }
     }
 
     /// Its folder.
@@ -125,6 +113,23 @@ impl Stage {
         }
         bytes
     }
+}
+
+/// A topic of a namespace with these queues, each with the type that it is for: where its operations are, and its key.
+pub(crate) fn queues(server: &Server, topic: &Value, queues: &[(&str, &str)]) -> Target {
+    server.command("PUT", NAMESPACE, &json!({"location": "local"}));
+    server.command("PUT", &format!("{NAMESPACE}/topics/heat"), topic);
+    for (name, kind) in queues {
+        let properties = json!({
+            "deliveryConfiguration": {"deliveryMode": "Queue", "queue": {}},
+            "filtersConfiguration": {"includedEventTypes": [kind]},
+        });
+        let place = format!("{NAMESPACE}/topics/heat/eventSubscriptions/{name}");
+        server.command("PUT", &place, &json!({"properties": properties}));
+    }
+    let keys = server.command("POST", &format!("{NAMESPACE}/listKeys"), &Value::Null).json();
+    let key = keys["key1"].as_str().expect("a key").to_owned();
+    Target { at: server.at(), path: "/namespaces/plant/topics/heat".to_owned(), key, tls: None }
 }
 
 fn folder() -> tempfile::TempDir {

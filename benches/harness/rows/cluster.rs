@@ -1,6 +1,8 @@
 //! Three nodes that replicate one store through three servers of NATS: what availability costs, beside one node without a
 //! cluster, and beside NATS alone with as many bytes. Then the same nodes with several shards, beside one.
 
+mod polls;
+
 use std::{fs, ops::Range, time::Duration};
 
 use gridhook::cluster::shard_of;
@@ -108,7 +110,9 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
             beside: last.cluster.beside().into_iter().chain(beside).collect(),
         }
     });
-    rows.into_iter().chain([of_shards(bench, &mut stage, &endpoint), of_idle_shards(bench, &mut stage)]).collect()
+    let of_shards = of_shards(bench, &mut stage, &endpoint);
+    let of_polls = polls::rows(bench, &stage);
+    rows.into_iter().chain([of_shards, of_idle_shards(bench, &mut stage)]).chain(of_polls).collect()
 }
 
 /// Six topics, each in a shard of its own or all in one, published to all nodes in turn, as by a load balancer.

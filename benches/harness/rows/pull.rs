@@ -214,7 +214,7 @@ fn rows_of_waiting(
 }
 
 /// Nanoseconds from the publishing of an event until a poll that waits has it.
-fn arrival(queue: &Target) -> u64 {
+pub(super) fn arrival(queue: &Target) -> u64 {
     let mut consumer = Consumer::new(queue, "live", 1);
     thread::scope(|scope| {
         let poll = scope.spawn(|| {
@@ -232,7 +232,7 @@ fn arrival(queue: &Target) -> u64 {
 }
 
 /// A number of polls, each sent on a connection of its own.
-fn polls(queue: &Target, most: usize) -> Vec<TcpStream> {
+pub(super) fn polls(queue: &Target, most: usize) -> Vec<TcpStream> {
     let (way, key) = (&queue.path, shown(queue));
     let head = format!(
         "POST {way}/eventsubscriptions/idle:receive?maxWaitTime=120 HTTP/1.1\r\nhost: {}\r\nauthorization: {key}\r\ncontent-length: 0\r\n\r\n",
