@@ -27,7 +27,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{ClusterError, ClusterNode, FollowError, StoppableLog, removal::unwanted};
+use super::{ClusterError, ClusterNode, FollowError, follow::StoppableLog, removal::unwanted};
 use crate::{
     cluster::{GivenUp, NodeAddress, Role, ShardProgress, copies::HeldCopy, records::CopyProgress},
     journal::changelog::Changelog as _,

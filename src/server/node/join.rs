@@ -19,7 +19,11 @@ use tokio::task::JoinHandle;
 
 use super::{ClusterError, ClusterNode};
 #[cfg(feature = "nats")]
-use super::{DRAIN_MAX, StoppableLog, fetch::may_fetch, is_lost, options};
+use super::{
+    DRAIN_MAX,
+    fetch::may_fetch,
+    follow::{StoppableLog, is_lost, options},
+};
 #[cfg(feature = "nats")]
 use crate::{
     admin::ClusterContext,

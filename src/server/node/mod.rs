@@ -5,6 +5,7 @@
 //! end for good, so whatever still runs on behalf of an ended tenure neither sends nor writes. `serve` stops it all the same.
 
 mod fetch;
+mod follow;
 mod join;
 mod removal;
 mod tenure;
@@ -15,17 +16,19 @@ use std::{
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicU32, Ordering},
     },
-    thread::JoinHandle,
     time::Duration,
 };
 
 use actix_web::web;
-use bytes::Bytes;
 use tokio::sync::watch;
 
-use self::{fetch::may_fetch, tenure::claim_ended};
+use self::{
+    fetch::may_fetch,
+    follow::{LOST_LOOKS, StoppableLog, is_lost, options},
+    tenure::claim_ended,
+};
 pub(super) use self::{
     join::{Joined, join, join_alone},
     tenure::{Ownership, StallReason, Tenure, TenureEnd, WriteStall},
@@ -59,8 +62,8 @@ use crate::{
     event::Timestamp,
     journal::{
         self,
-        changelog::{Changelog, ChangelogBounds, ChangelogError, record::BrokenRecord},
-        replicated::{FollowError, ReplicatedStore, ReplicationOptions, ShardCopy},
+        changelog::{Changelog, ChangelogError},
+        replicated::{FollowError, ReplicatedStore, ShardCopy},
     },
     store::Store,
 };
@@ -70,9 +73,6 @@ const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The longest pause between two attempts to reach the changelog. A stop waits for it.
 const PAUSE_MAX: Duration = Duration::from_millis(250);
-
-/// How often a changelog must be found to be lost, in a row. Servers that start may not know all their streams yet.
-const LOST_LOOKS: u32 = 12;
 
 /// The longest time that an owner waits for requests in flight, so that the next one can begin.
 pub(super) const DRAIN_MAX: Duration = Duration::from_secs(5);
@@ -390,48 +390,6 @@ impl ClusterNode {
         // Otherwise the claim expires.
         tokio::time::timeout(DRAIN_MAX, given_up).await.ok();
     }
-
-    fn follow(&self) -> Follower {
-        self.claim.progress.note_any();
-        let (sender, failed) = watch::channel(None);
-        let log = Arc::new(StoppableLog::of(Arc::clone(&self.log) as _));
-        let (local, id) = (Arc::clone(&self.store), self.id.clone());
-        let store: Arc<dyn Store> = local.current();
-        let opened = move || {
-            if let Err(error) = local.note_cluster(&id) {
-                tracing::warn!(%error, "the data folder does not name the cluster");
-            }
-        };
-        let (progress, stopped) = (Arc::clone(&self.claim.progress), Arc::clone(&log));
-        let (lost, interval) = (Arc::clone(&self.lost), self.follow_interval);
-        let span = tracing::Span::current();
-        let follow = move || {
-            let _in = span.enter();
-            let mut seen = String::new();
-            while let Err(error) = follow(&store, &log, &progress, &lost, interval, &opened) {
-                if log.is_stopped.load(Ordering::Acquire) {
-                    return;
-                }
-                let is_lost = is_lost(&error);
-                let looks = if is_lost { lost.fetch_add(1, Ordering::AcqRel) } else { 0 };
-                if !matches!(error, FollowError::Log(_)) && (!is_lost || looks >= LOST_LOOKS) {
-                    sender.send_replace(Some(error));
-                    return;
-                }
-                if seen != error.to_string() {
-                    tracing::warn!(%error, "the changelog cannot be read");
-                }
-                seen = error.to_string();
-                std::thread::sleep(PAUSE_MAX);
-            }
-        };
-        let thread = std::thread::Builder::new().name("changelog".to_owned()).spawn(follow);
-        Follower {
-            log: stopped,
-            failed,
-            thread: Some(thread.expect("a process that cannot start a thread cannot start")),
-        }
-    }
 }
 
 /// What a process answers itself, whatever it owns. `nodes` and `cores` have one of each shard. From now on `health` is that
@@ -497,107 +455,6 @@ pub(super) async fn left(member: tokio::task::JoinHandle<MembershipEnd>, nodes: 
 async fn claimed(role: &mut watch::Receiver<Role>) -> Option<Lease> {
     let role = role.wait_for(|role| role.lease().is_some()).await;
     role.ok()?.lease().cloned()
-}
-
-/// Whether the records that are missing may be found: a server that has just started, or become the leader, may lack some.
-fn is_lost(error: &FollowError) -> bool {
-    let is_gap = matches!(error, FollowError::Broken { why: BrokenRecord::Gap, .. });
-    is_gap || matches!(error, FollowError::Missing { .. } | FollowError::Shorter { .. })
-}
-
-/// Applies the changelog until it cannot be read, or is stopped.
-fn follow(
-    store: &Arc<dyn Store>,
-    log: &Arc<StoppableLog>,
-    progress: &ShardProgress,
-    lost: &AtomicU32,
-    interval: Duration,
-    opened: &dyn Fn(),
-) -> Result<(), FollowError> {
-    let mut copy = ShardCopy::open(Arc::clone(store), Arc::clone(log) as _, options())?;
-    opened();
-    let rounds = (SYNC_INTERVAL.as_millis() / interval.as_millis()).max(1);
-    for round in 0.. {
-        let applied = copy.catch_up()?.sequence;
-        progress.applied.store(applied, Ordering::Release);
-        progress.note_held(HeldCopy::Complete);
-        lost.store(0, Ordering::Release);
-        if round % rounds == 0 {
-            store.note_watermark()?;
-            progress.flushed.store(applied, Ordering::Release);
-        }
-        std::thread::sleep(interval);
-    }
-    Ok(())
-}
-
-fn options() -> ReplicationOptions {
-    ReplicationOptions { pause_max: PAUSE_MAX, ..ReplicationOptions::default() }
-}
-
-/// The thread of a standby that applies the changelog.
-struct Follower {
-    /// Stopped with it, so that a read that takes long ends.
-    log: Arc<StoppableLog>,
-    failed: watch::Receiver<Option<FollowError>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Follower {
-    /// Why it cannot follow.
-    async fn failed(&mut self) -> FollowError {
-        match self.failed.wait_for(Option::is_some).await.map(|error| error.clone()) {
-            Ok(Some(error)) => error,
-            Ok(None) | Err(_) => std::future::pending().await,
-        }
-    }
-
-    /// Returns once nothing is applied any more.
-    async fn stop(mut self) {
-        self.log.is_stopped.store(true, Ordering::Release);
-        let Some(thread) = self.thread.take() else { return };
-        let joined = tokio::task::spawn_blocking(move || thread.join().is_err()).await;
-        if joined.unwrap_or(true) {
-            // The store may lack a part of what the position says.
-            tracing::error!("the thread that applies the changelog panicked");
-            std::process::abort();
-        }
-    }
-}
-
-/// A changelog whose calls fail once the process or the follower stops, so that nothing waits for it any longer.
-struct StoppableLog {
-    log: Arc<dyn Changelog>,
-    is_stopped: AtomicBool,
-}
-
-impl StoppableLog {
-    fn of(log: Arc<dyn Changelog>) -> Self {
-        Self { log, is_stopped: AtomicBool::new(false) }
-    }
-
-    fn running(&self) -> Result<&dyn Changelog, ChangelogError> {
-        let is_running = !self.is_stopped.load(Ordering::Acquire);
-        is_running.then_some(&*self.log).ok_or_else(|| ChangelogError::Refused("the server stops".to_owned()))
-    }
-}
-
-impl Changelog for StoppableLog {
-    fn append(&self, record: &Bytes, expected: Option<u64>) -> Result<u64, ChangelogError> {
-        self.running()?.append(record, expected)
-    }
-
-    fn bounds(&self) -> Result<ChangelogBounds, ChangelogError> {
-        self.running()?.bounds()
-    }
-
-    fn read(&self, from: u64, most: usize) -> Result<Vec<Bytes>, ChangelogError> {
-        self.running()?.read(from, most)
-    }
-
-    fn trim(&self, through: u64, keep_bytes: u64) -> Result<(), ChangelogError> {
-        self.running()?.trim(through, keep_bytes)
-    }
 }
 
 /// Ends the writes of an ended tenure that wait for the changelog, and later the process, if its threads cannot be joined in
