@@ -18,7 +18,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&cli::command().get_matches()).unwrap_or_else(|error| error.exit());
-    output::run(cli.command, &Program { serve, check: server::check })
+    output::run(cli.command, &Program { serve, check: server::check, living_nodes })
+}
+
+fn living_nodes(config: &Config) -> anyhow::Result<Vec<String>> {
+    Ok(server::living_nodes(config)?)
 }
 
 fn serve(sources: SettingSources) -> anyhow::Result<()> {

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use super::{
     client::{ClientArgs, ClientError},
     format::{optional, text},
-    output::TextTable,
+    output::{CommandOutcome, Program, TextTable, block_on},
     prompt,
+    reseed::Reseed,
 };
 use crate::api::cluster::{
     ClusterNodeView, ClusterView, CopyStateView, CopyView, NodeState, OwnershipView, SettingDifferenceView,
@@ -23,7 +24,8 @@ Examples:
   gridhook cluster move 0 node-b
   gridhook cluster drain node-a
   gridhook cluster drain node-a --end
-  gridhook cluster forget node-c"
+  gridhook cluster forget node-c
+  gridhook cluster reseed --config gridhook.toml --data-dir data --look"
 )]
 pub struct Cluster {
     #[command(subcommand)]
@@ -32,6 +34,15 @@ pub struct Cluster {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Verb {
+    #[command(flatten)]
+    Asked(Request),
+    /// Let a new cluster go on with the data folder of a node whose cluster has lost its streams
+    Reseed(Reseed),
+}
+
+/// What a node is asked.
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Request {
     /// List the nodes
     Status {
         #[command(flatten)]
@@ -74,28 +85,38 @@ enum Verb {
 }
 
 impl Cluster {
-    /// Returns the text to print.
-    pub async fn run(self) -> Result<String, ClientError> {
+    /// Runs the command.
+    pub(super) fn run(self, program: &Program) -> anyhow::Result<CommandOutcome> {
         match self.command {
-            Verb::Status { client } => {
+            Verb::Asked(request) => block_on(request.run()),
+            Verb::Reseed(reseed) => Ok(reseed.run(program)?.into()),
+        }
+    }
+}
+
+impl Request {
+    /// Returns the text to print.
+    async fn run(self) -> Result<String, ClientError> {
+        match self {
+            Self::Status { client } => {
                 let view: Value = client.control.session()?.get("/cluster/status").await?;
                 client.print(&view, nodes)
             }
-            Verb::Ownership { client } => {
+            Self::Ownership { client } => {
                 let view: Value = client.control.session()?.get("/cluster/ownership").await?;
                 client.print(&view, records)
             }
-            Verb::Move { client, shard, node } => {
+            Self::Move { client, shard, node } => {
                 let body = json!({ "shard": shard, "node": node });
                 let view: Value = client.control.session()?.post("/cluster/move", &body).await?;
                 client.print(&view, records)
             }
-            Verb::Drain { client, node, end } => {
+            Self::Drain { client, node, end } => {
                 let body = json!({ "node": node, "drain": !end });
                 let view: Value = client.control.session()?.post("/cluster/drain", &body).await?;
                 client.print(&view, nodes)
             }
-            Verb::Forget { client, node, yes } => {
+            Self::Forget { client, node, yes } => {
                 let session = client.control.session()?;
                 let lost =
                     "The stream keeps nothing for it any more, so it may need a whole copy of the store to join again.";

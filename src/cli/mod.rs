@@ -33,6 +33,7 @@ pub mod print;
 mod prompt;
 pub mod publish;
 pub mod replay;
+pub mod reseed;
 pub mod server;
 #[cfg(feature = "simulate")]
 pub mod simulate;
@@ -99,8 +100,8 @@ commands! {
     Serve(Serve) => |command, program| (program.serve)(command.sources()).map(Into::into),
     /// Check whether a server accepts events; the exit status is the answer
     Health(health::Health) => |command, _| block_on(command.run()),
-    /// Show the nodes of a cluster, move shards, drain and forget nodes
-    Cluster(cluster::Cluster) => |command, _| block_on(command.run()),
+    /// Show the nodes of a cluster, move shards, drain and forget nodes, begin again with a data folder
+    Cluster(cluster::Cluster) => |command, program| command.run(program),
     /// Show a server's clock, or confirm it after a jump
     Clock(clock::Clock) => |command, _| block_on(command.run()),
     /// Check the settings without starting the server

@@ -26,6 +26,8 @@ pub struct Program {
     pub serve: fn(SettingSources) -> anyhow::Result<()>,
     /// Reads the files that the settings name, as a start would.
     pub check: fn(&config::Config) -> Result<(), Box<dyn std::error::Error + Send + Sync>>,
+    /// The names of the nodes of the cluster that run. Blocks for `cluster.expiry`.
+    pub living_nodes: fn(&config::Config) -> anyhow::Result<Vec<String>>,
 }
 
 /// The outcome of a command.

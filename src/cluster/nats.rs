@@ -38,10 +38,10 @@ impl NatsRecords {
     /// # Errors
     /// If the bucket cannot be made.
     pub async fn open(connection: &NatsConnection, bucket: &str, replicas: usize) -> Result<Self, NatsError> {
-        let (stream, prefix) = (format!("KV_{bucket}"), format!("$KV.{bucket}."));
+        let records = Self::known(connection, bucket);
         let config = Config {
-            name: stream.clone(),
-            subjects: vec![format!("{prefix}>")],
+            name: records.stream.clone(),
+            subjects: vec![format!("{}>", records.prefix)],
             num_replicas: replicas,
             max_messages_per_subject: 1,
             discard: DiscardPolicy::New,
@@ -50,9 +50,15 @@ impl NatsRecords {
             deny_delete: true,
             ..Config::default()
         };
-        let context = connection.context().clone();
-        connection.until_answered(&stream, || context.get_or_create_stream(config.clone())).await?;
-        Ok(Self { context, stream, prefix })
+        let context = records.context.clone();
+        connection.until_answered(&records.stream, || context.get_or_create_stream(config.clone())).await?;
+        Ok(records)
+    }
+
+    /// The records in a bucket that is there.
+    pub fn known(connection: &NatsConnection, bucket: &str) -> Self {
+        let (stream, prefix) = (format!("KV_{bucket}"), format!("$KV.{bucket}."));
+        Self { context: connection.context().clone(), stream, prefix }
     }
 }
 

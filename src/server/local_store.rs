@@ -9,16 +9,16 @@ use std::{
     time::Duration,
 };
 
-use crate::store::rocks::{OpenError, RocksOptions, RocksStore, received};
+use crate::{
+    repair::seed::CLUSTER_ID,
+    store::rocks::{OpenError, RocksOptions, RocksStore, received},
+};
 
 /// The interval between two checks whether the store is released.
 const CLOSE_POLL: Duration = Duration::from_millis(1);
 
 /// The number of these checks.
 const CLOSE_POLLS: u32 = 5000;
-
-/// The file with the identifier of the cluster whose changelog the store follows.
-const CLUSTER_ID: &str = "cluster-id";
 
 /// The store of a data folder.
 pub(super) struct LocalStore {

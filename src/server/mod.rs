@@ -112,6 +112,14 @@ fn serve_until_stopped(launch: &Launch, kept: &mut Kept) -> Result<(), ServerErr
     }
 }
 
+/// The names of the nodes of the cluster of the settings that run. Blocks for `cluster.expiry`.
+///
+/// # Errors
+/// If the records of the cluster cannot be read.
+pub fn living_nodes(config: &Config) -> Result<Vec<String>, ServerError> {
+    node::living(config)
+}
+
 /// Reads every file that the settings name, without starting a server.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
 //! Three nodes of a cluster, as processes, on servers of NATS: one owns the store, and another one when it is killed, paused
 //! or stopped.
 
+mod alone;
 mod chaos;
 mod clients;
 mod copies;

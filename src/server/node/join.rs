@@ -219,6 +219,18 @@ pub(in crate::server) async fn join_alone(
     Ok(ClusterNode { member: Some(member), ..node })
 }
 
+/// The names of the nodes that renew their records within `cluster.expiry`, which this takes.
+///
+/// # Errors
+/// If the records cannot be read.
+#[cfg(feature = "nats")]
+pub(in crate::server) fn living(config: &Config) -> Result<Vec<String>, ServerError> {
+    let Some(cluster) = &config.cluster else { return Ok(Vec::new()) };
+    let tls = cluster.urls.iter().any(|url| url.starts_with("tls:"));
+    let tls = tls.then(|| nats_tls(cluster, config, &mut Vec::new())).transpose()?;
+    Ok(nats::living(cluster, tls.as_ref())?)
+}
+
 /// What the local store has applied and synced, before the record of this node says so. A store that cannot follow the
 /// changelog of the cluster `id`, also not with a copy, is refused before the node has a record, for which the changelog would
 /// be kept.
@@ -304,6 +316,11 @@ pub(in crate::server) async fn join(
     _: &Config,
     _: Vec<Arc<LocalStore>>,
 ) -> Result<Joined, ServerError> {
+    Err(ClusterError::Engine("this build of gridhook has no NATS client (feature nats)".to_owned()).into())
+}
+
+#[cfg(not(feature = "nats"))]
+pub(in crate::server) fn living(_: &Config) -> Result<Vec<String>, ServerError> {
     Err(ClusterError::Engine("this build of gridhook has no NATS client (feature nats)".to_owned()).into())
 }
 
@@ -395,6 +412,21 @@ mod nats {
             logs.push(Arc::new(of_log.changelog(&name)));
         }
         Ok(Opened { logs, id, earlier, records, connection: of_records })
+    }
+
+    /// The names of the nodes whose records change within the time after which a node is dead.
+    pub(super) fn living(cluster: &Cluster, tls: Option<&rustls::ClientConfig>) -> Result<Vec<String>, ClusterError> {
+        let connection = NatsConnection::log_in(&cluster.urls, &credentials(&cluster.login)?, tls).map_err(of_nats)?;
+        let records = NatsRecords::known(&connection, &format!("GH_{}", cluster.name));
+        let read = || {
+            let read = connection.runtime().block_on(records.read());
+            let read = read.map_err(|error| ClusterError::Engine(error.to_string()))?;
+            Ok::<_, ClusterError>(ClusterRecords::of(&read, cluster.shards).nodes)
+        };
+        let before = read()?;
+        std::thread::sleep(cluster.expiry);
+        let is_alive = |name: &String, revision| before.get(name).is_none_or(|node| node.revision != revision);
+        Ok(read()?.into_iter().filter(|(name, node)| is_alive(name, node.revision)).map(|(name, _)| name).collect())
     }
 
     /// All records, the number of shards and the identifier of the cluster.

@@ -30,7 +30,7 @@ use self::{
     tenure::claim_ended,
 };
 pub(super) use self::{
-    join::{Joined, join, join_alone},
+    join::{Joined, join, join_alone, living},
     tenure::{Ownership, StallReason, Tenure, TenureEnd, WriteStall},
 };
 use super::{

@@ -1,0 +1,152 @@
+//! `gridhook cluster reseed`: a new cluster goes on with the data folder of a node whose cluster has lost its streams.
+
+use std::{collections::BTreeSet, path::PathBuf};
+
+use serde::Serialize;
+
+use super::{
+    Serve,
+    client::ClientError,
+    format::optional,
+    fsck::store_options,
+    output::{OutputArgs, Program, TextTable},
+    prompt,
+};
+use crate::{
+    config::{self, Config},
+    repair::seed::{SeedError, SeedStore},
+};
+
+/// The flags of `cluster reseed`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(
+    after_help = "Stop all nodes first. Look at the data folder of each node, and put the store of each shard that has \
+                        applied most into one of them.
+
+Examples:
+  gridhook cluster reseed --config gridhook.toml --data-dir data --look
+  gridhook cluster reseed --config gridhook.toml --data-dir data"
+)]
+pub struct Reseed {
+    /// Settings file of the node [default: none, the default settings apply]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Data folder (server.data_dir)
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<String>,
+    /// Show what each store has applied, and change nothing
+    #[arg(long)]
+    look: bool,
+    /// Do not look for nodes that run, because the NATS servers are lost, too
+    #[arg(long)]
+    nats_lost: bool,
+    /// Skip the confirmation
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    printed: OutputArgs,
+}
+
+/// Why a new cluster cannot go on with a data folder.
+#[derive(Debug, thiserror::Error)]
+pub enum ReseedError {
+    /// The settings cannot be used.
+    #[error(transparent)]
+    Config(#[from] config::Error),
+    /// They name no cluster.
+    #[error(
+        "the settings name no cluster (cluster.engine is \"none\"); name the settings file of the node with --config"
+    )]
+    NoCluster,
+    /// Whether nodes run is not known.
+    #[error("{0:#}; if the NATS servers are lost, too, and no node runs, add --nats-lost")]
+    Unknown(anyhow::Error),
+    /// A node runs.
+    #[error("nodes of the cluster {cluster} run: {}; stop them first, so that nothing is written that the new cluster lacks", .nodes.join(", "))]
+    Alive {
+        /// The name of the cluster.
+        cluster: String,
+        /// The names of the nodes.
+        nodes: Vec<String>,
+    },
+    /// A store cannot be read or changed.
+    #[error(transparent)]
+    Seed(#[from] SeedError),
+    /// The store of a shard has nothing.
+    #[error("the store of shard {0} has applied nothing; put that of another node into its place")]
+    Empty(usize),
+    /// The stores are of several clusters.
+    #[error("the stores are of several clusters: {}; allowed are those of one", .0.join(", "))]
+    Mixed(Vec<String>),
+    /// Not confirmed.
+    #[error(transparent)]
+    Input(#[from] ClientError),
+}
+
+/// What the store of a shard has.
+#[derive(Serialize)]
+struct ShardSeed {
+    shard: usize,
+    applied: Option<u64>,
+    cluster: Option<String>,
+}
+
+impl Reseed {
+    /// Returns the text to print.
+    pub(super) fn run(self, program: &Program) -> Result<String, ReseedError> {
+        let config = Config::load(&Serve::of(self.config, self.data_dir).sources())?;
+        let cluster = config.cluster.as_ref().ok_or(ReseedError::NoCluster)?;
+        if !self.look && !self.nats_lost {
+            let nodes = (program.living_nodes)(&config).map_err(ReseedError::Unknown)?;
+            if !nodes.is_empty() {
+                return Err(ReseedError::Alive { cluster: cluster.name.clone(), nodes });
+            }
+        }
+        let folder = |shard: usize| match cluster.shards {
+            1 => config.server.data_dir.clone(),
+            _ => config.server.data_dir.join("shards").join(shard.to_string()),
+        };
+        let options = store_options(&config.journal);
+        let stores = (0..cluster.shards).map(|shard| SeedStore::open(&folder(shard), &options));
+        let stores: Vec<SeedStore> = stores.collect::<Result<_, _>>()?;
+        let seed = |(shard, store): (usize, &SeedStore)| {
+            let SeedStore { applied, cluster, .. } = store;
+            ShardSeed { shard, applied: *applied, cluster: cluster.clone() }
+        };
+        let seeds: Vec<ShardSeed> = stores.iter().enumerate().map(seed).collect();
+        let shown = self.printed.format(&seeds, |seeds| table(seeds));
+        if self.look {
+            return Ok(shown);
+        }
+        if let Some(empty) = seeds.iter().find(|seed| seed.applied.unwrap_or_default() == 0) {
+            return Err(ReseedError::Empty(empty.shard));
+        }
+        let clusters: BTreeSet<&String> = seeds.iter().filter_map(|seed| seed.cluster.as_ref()).collect();
+        if clusters.len() > 1 {
+            return Err(ReseedError::Mixed(clusters.into_iter().cloned().collect()));
+        }
+        let folder = config.server.data_dir.display();
+        let question = format!(
+            "Let a new cluster go on with the stores in {folder}? Events and changes that only other nodes have are lost."
+        );
+        prompt::confirm(&question, self.yes)?;
+        stores.iter().try_for_each(SeedStore::release)?;
+        Ok(self.printed.format(&seeds, |seeds| format!("{}\n\n{NEXT}", table(seeds))))
+    }
+}
+
+/// What an operator does then.
+const NEXT: &str = "The stores follow no cluster any more. Set another cluster.name, start this node alone, and wait until gridhook \
+                    cluster status shows that it owns all shards. Then start the others with empty data folders.";
+
+fn table(seeds: &[ShardSeed]) -> String {
+    let mut table = TextTable::new(["shard", "applied", "cluster"]);
+    for ShardSeed { shard, applied, cluster } in seeds {
+        table.line([
+            shard.to_string(),
+            optional(*applied, |applied| applied.to_string()),
+            optional(cluster.clone(), |cluster| cluster),
+        ]);
+    }
+    table.to_string()
+}
