@@ -93,7 +93,7 @@ fn the_defaults_are_those_of_the_design() {
     assert_eq!(publish.bytes_in_flight, 64 << 20);
     assert_eq!((publish.events_per_second, publish.bytes_per_second), (0, 0));
     assert!(auth.issuer.is_none() && auth.trusted_proxies.is_empty());
-    assert_eq!((delivery.response_timeout, delivery.concurrency), (Duration::from_secs(30), 16));
+    assert_eq!((delivery.response_timeout, delivery.concurrency), (Duration::from_secs(30), 64));
     assert_eq!(delivery.late_timeout, Duration::from_secs(180));
     assert_eq!((delivery.batch_events, delivery.batch_kilobytes), (5000, 64));
     assert_eq!((journal.outcome_delay, journal.retention), (Duration::from_millis(10), Duration::ZERO));

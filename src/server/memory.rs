@@ -31,6 +31,9 @@ const BUFFERS_MIN: u64 = 4 << 20;
 const CACHE_MIN: u64 = 2 << 20;
 const READS_MIN: u64 = 2 << 20;
 
+/// Requests in flight above this number are given up before any other budget is reduced: they serve bursts only.
+const REQUESTS_FIRST: u64 = 16;
+
 /// A larger value means no limit: version 1 of control groups reports that by a huge number.
 const NO_LIMIT: u64 = 1 << 60;
 
@@ -77,16 +80,19 @@ pub fn fit(config: &mut Config, limit: u64) -> Result<(), ServerError> {
     let (buffers, reads) = (config.journal.write_buffer_bytes as u64, config.limits.read_bytes as u64);
     let event = config.publish.event_bytes as u64 + OF_REQUEST;
     // One subscription whose endpoint hangs with the largest events, each held as stored and as sent.
-    let requests = 2 * event * config.delivery.concurrency as u64;
+    let requests_max = config.delivery.concurrency as u64;
     let publishers_min = 2 * config.publish.request_bytes as u64;
     let least = BASE + publishers_min + TAIL_MIN + BUFFERS_MIN + CACHE_MIN + READS_MIN + 2 * event;
     if room < least {
         return Err(ServerError::Memory { limit: ByteSize(limit), least: ByteSize(least + least / 7) });
     }
-    let wanted = publishers + tail + cache + buffers + reads + requests;
-    if BASE + wanted <= room {
+    let others = publishers + tail + cache + buffers + reads;
+    let requests_fitting = room.saturating_sub(BASE + others) / (2 * event);
+    if requests_fitting >= requests_max {
         return Ok(());
     }
+    let requests = 2 * event * requests_fitting.max(REQUESTS_FIRST).min(requests_max);
+    let wanted = others + requests;
     // The memory above the minimum is shared in proportion.
     let share = |value: u64, min: u64| {
         let (more, all) = (value.saturating_sub(min), wanted.saturating_sub(least - BASE).max(1));

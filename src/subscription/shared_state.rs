@@ -45,6 +45,7 @@ use crate::{
     journal::{self, LogSlice},
     policy::{
         Input, OutgoingBatch, SubscriptionSettings,
+        endpoint::limit_of_new,
         outcome::RequestResult,
         record::{Cursor, EndpointView, RecordChange},
     },
@@ -145,11 +146,12 @@ pub(super) struct TakenMessages {
 impl SharedState {
     /// The shared state of a subscription with this cursor.
     pub fn new(subscription_key: SubscriptionKey, plan: Arc<DeliveryPlan>, cursor: Cursor, end: Seq) -> Self {
-        let SubscriptionSettings { concurrency_max: concurrency, batch, .. } = *plan.settings;
+        let SubscriptionSettings { concurrency_max, batch, .. } = *plan.settings;
         if let (Some(wait), Some(until)) = (&plan.retry_after, cursor.pace.wait_of(plan.settings.endpoint)) {
             wait.extend(until);
         }
-        // Until the first incarnation runs, these are the limits of the plan.
+        // Until the first incarnation runs, these are the limits for a new endpoint.
+        let concurrency = limit_of_new(concurrency_max);
         let endpoint = EndpointView { concurrency, events_max: batch.events_max, ..EndpointView::default() };
         let inner = SharedInner {
             plan,

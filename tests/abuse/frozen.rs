@@ -17,7 +17,7 @@ use crate::{
 /// In one request.
 const BATCH: u32 = 10;
 
-/// Requests at once, by default.
+/// Requests at once.
 const CONCURRENCY: usize = 16;
 
 /// An outcome that came so long before the stop is on disk.
@@ -26,7 +26,12 @@ const DURABLE: Duration = Duration::from_millis(300);
 #[test]
 fn a_server_that_stood_still_goes_on_and_loses_nothing() {
     // Whatever is in flight is out of time when the server goes on.
-    let settings = [("DELIVERY__RESPONSE_TIMEOUT", "2s"), ("DELIVERY__LATE_TIMEOUT", "2s")];
+    let concurrency = CONCURRENCY.to_string();
+    let settings = [
+        ("DELIVERY__RESPONSE_TIMEOUT", "2s"),
+        ("DELIVERY__LATE_TIMEOUT", "2s"),
+        ("DELIVERY__CONCURRENCY", concurrency.as_str()),
+    ];
     let still = Duration::from_secs(many(4, 60) as u64);
     let (mut server, sink) = (Server::start(&settings), Sink::start());
     let key = server.topic("orders", "EventGridSchema");

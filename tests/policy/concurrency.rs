@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use gridhook::policy::{
-    SubscriptionSettings,
-    outcome::{Failure, Outcome},
+use gridhook::{
+    config::{Config, SettingSources},
+    policy::{
+        SubscriptionSettings,
+        outcome::{Failure, Outcome},
+    },
 };
 
 use super::{
     caller::{Caller, SECOND, busy, well},
+    driver::{Driver, status},
     plain, without_probation,
 };
 
@@ -32,6 +36,25 @@ fn the_limit_rises_to_the_setting_while_it_is_reached_and_all_goes_well() {
     let mut caller = caller(200);
     caller.call_all(SECOND, &mut |_, _| (Outcome::Delivered, 100 * MS));
     assert_eq!(limit(&caller), 200);
+}
+
+/// The threads of a busy server and of an endpoint beside it wait for a processor for longer than a request takes: then all
+/// requests in flight are answered, and the next ones sent, together.
+#[test]
+fn the_default_limit_keeps_up_with_bursts_whose_answers_come_in_rounds() {
+    const ROUND: Duration = Duration::from_micros(2_500);
+    let default = Config::load(&SettingSources::default()).expect("the defaults").delivery.concurrency;
+    let settings = SubscriptionSettings { concurrency_max: default as u32, ..plain() };
+    let mut driver = Driver::new(settings, Box::new(|_| Some((ROUND, status(200)))));
+    driver.is_large();
+    // A stall of 50 ms, and then 8,000 events a second.
+    driver.publish(&[("yes", 0); 400]);
+    for _ in 0..80 {
+        driver.publish(&[("yes", 0); 20]);
+        driver.run_for(ROUND);
+    }
+    let waiting = 400 + 80 * 20 - driver.left.len();
+    assert!(waiting < 2 * 20, "{waiting} events wait for a request");
 }
 
 #[test]

@@ -21,13 +21,14 @@ const DURABLE: Duration = Duration::from_millis(500);
 /// What a slow endpoint had in hand at a kill it answers within this time.
 const IN_HAND: Duration = Duration::from_millis(90);
 
-/// Requests at once, by default.
+/// Requests at once.
 const CONCURRENCY: usize = 16;
 
 #[test]
 fn every_acknowledged_event_survives_twenty_kills_under_load() {
     let _rows = crate::spec::shows(&["S000-001", "S002-001", "S003-001"]);
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let concurrency = CONCURRENCY.to_string();
+    let (mut server, sink) = (Server::start(&[("DELIVERY__CONCURRENCY", concurrency.as_str())]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "alone", &SubscriptionSpec::of(&sink.url("/alone")));
     server.subscribe("orders", "batched", &SubscriptionSpec::of(&sink.url("/batched")).batch(BATCH));

@@ -70,6 +70,10 @@ fn budgets_are_made_to_fit_and_too_little_is_refused() {
         assert!(now.0.iter().zip(last.0).all(|(now, last)| *now >= last) && now.1 >= last.1, "more room is more");
         assert!(now.0.iter().zip(whole.0).all(|(now, whole)| *now <= whole), "never more than was asked for");
         assert!(config.publish.bytes_in_flight >= config.publish.request_bytes, "the largest request is taken");
+        if mib == 512 {
+            assert_eq!(now.0, whole.0, "requests beyond the first give way before anything else");
+            assert!((16..whole.1).contains(&now.1), "{now:?}");
+        }
         last = now;
     }
     assert_eq!(last, whole, "where there is room nothing is changed");

@@ -15,6 +15,9 @@ use crate::support::{
 /// A log that is kept.
 const KEPT: (&str, &str) = ("JOURNAL__RETENTION", "7d");
 
+/// Few requests at once.
+const FEW: (&str, &str) = ("DELIVERY__CONCURRENCY", "16");
+
 /// In one request.
 const BATCH: u32 = 50;
 
@@ -66,7 +69,7 @@ fn taken_again(sink: &Sink, path: &str, ids: &[String]) -> (usize, usize, usize)
 #[test]
 fn a_replay_is_whole_through_kills_while_others_have_live_traffic() {
     let _rows = crate::spec::shows(&["S004-083"]);
-    let (mut server, sink) = (Server::start(&[KEPT]), Sink::start());
+    let (mut server, sink) = (Server::start(&[KEPT, FEW]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "past", &SubscriptionSpec::of(&sink.url("/past")).batch(BATCH).prefix("/past"));
     server.subscribe("orders", "live", &SubscriptionSpec::of(&sink.url("/live")).prefix("/load"));
@@ -131,7 +134,7 @@ fn a_replay_is_whole_through_kills_while_others_have_live_traffic() {
 #[test]
 fn a_new_subscription_that_starts_in_the_past_gets_what_is_stored_and_then_what_comes() {
     let _rows = crate::spec::shows(&["S004-080", "S004-086"]);
-    let (mut server, sink) = (Server::start(&[KEPT]), Sink::start());
+    let (mut server, sink) = (Server::start(&[KEPT, FEW]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     publish(&server, &key, 0..700, "/old");
     thread::sleep(Duration::from_millis(20));

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::event::Timestamp;
 
-/// The limit for a new endpoint, if the setting allows: the default of the setting, so that a new endpoint is not slow.
+/// The limit for a new endpoint, if the setting allows: a new endpoint is neither slow nor flooded.
 const START: u32 = 16;
 
 /// A failure reduces the limit to this share …
@@ -65,13 +65,17 @@ struct BatchLatency {
     count: u16,
 }
 
+/// The limit for a new endpoint whose setting is `max`.
+pub fn limit_of_new(max: u32) -> u32 {
+    max.clamp(1, START)
+}
+
 impl AdaptiveLimit {
     /// For a new endpoint.
     pub(super) fn new(max: u32) -> Self {
-        let max = max.max(1);
         Self {
-            max,
-            limit: f64::from(max.min(START)),
+            max: max.max(1),
+            limit: f64::from(limit_of_new(max)),
             doubling: true,
             cut: Timestamp::default(),
             full: false,

@@ -33,6 +33,7 @@ mod recovery;
 use std::{sync::Arc, time::Duration};
 
 pub use health::{client_error_until, duration};
+pub use limit::limit_of_new;
 
 use self::{
     cap::BatchCap, health::HealthSignal, limit::AdaptiveLimit, meter::RequestWindow, pace::RequestPace,
