@@ -56,6 +56,28 @@ fn fullest_wal(folder: &Path) -> PathBuf {
     wals(folder).into_iter().max_by_key(size).expect("a store has a log")
 }
 
+/// The niceness of a thread, from the line that Linux has of it.
+#[cfg(target_os = "linux")]
+fn niceness(task: &Path) -> i32 {
+    let line = fs::read_to_string(task.join("stat")).expect("it runs");
+    let (_, fields) = line.rsplit_once(')').expect("the name ends");
+    fields.split_whitespace().nth(16).and_then(|field| field.parse().ok()).expect("a number")
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn tables_are_written_and_compacted_at_a_lower_priority_than_events() {
+    let folder = folder();
+    let before = niceness(Path::new("/proc/thread-self"));
+    let _store = open(folder.path());
+    assert_eq!(niceness(Path::new("/proc/thread-self")), before, "the thread that opens it keeps its priority");
+    let tasks = fs::read_dir("/proc/self/task").expect("the threads").map(|task| task.expect("a thread").path());
+    let background =
+        |task: &PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("rocksdb:"));
+    let found: Vec<i32> = tasks.filter(background).map(|task| niceness(&task)).collect();
+    assert!(!found.is_empty() && found.iter().all(|niceness| *niceness == (before + 5).min(19)), "{found:?}");
+}
+
 #[test]
 fn a_store_that_is_closed_and_opened_again_has_everything() {
     let folder = folder();

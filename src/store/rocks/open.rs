@@ -10,6 +10,7 @@ use std::{
 };
 
 use rocksdb::{Cache, ColumnFamilyDescriptor, DB, Options};
+use rustix::process::{getpriority_process, setpriority_process};
 
 use super::{
     FORMAT, OpenError, RocksOptions, RocksStore, WriteModes,
@@ -38,6 +39,10 @@ pub const FROZEN: &str = "rocksdb.frozen";
 
 /// The folder in which a new store is made. One that is found there was never used and is removed.
 const DRAFT: &str = "rocksdb.new";
+
+/// How much nicer than the other threads those are that write and compact tables. Otherwise each new table delays events by
+/// tens of milliseconds where all processors are busy. With much more they would fall behind the writes.
+const NICENESS: i32 = 5;
 
 /// The column family that RocksDB always has. It stays empty.
 const UNUSED: &str = rocksdb::DEFAULT_COLUMN_FAMILY_NAME;
@@ -198,8 +203,37 @@ fn sync_logs(store: &Path) -> io::Result<()> {
     File::open(store)?.sync_all()
 }
 
-/// Opens RocksDB with our families and with unknown ones, which `check_families` reports.
+/// Opens RocksDB on a thread whose priority is lower by [`NICENESS`]. The threads that RocksDB starts inherit that.
 fn open_db(
+    options: Result<Options, rocksdb::Error>,
+    store: &Path,
+    wanted: &RocksOptions,
+    floors: &PartitionFloors,
+    spared: &BTreeSet<Family>,
+) -> Result<DB, StoreError> {
+    let open = || {
+        lower_priority();
+        open_families(options, store, wanted, floors, spared)
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("open".to_owned()).spawn_scoped(scope, open);
+        let opened = thread.expect("a process that cannot start a thread cannot start").join();
+        opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Lowers the priority of this thread. On other systems than Linux a thread has none of its own.
+fn lower_priority() {
+    if cfg!(target_os = "linux") {
+        let lowered = getpriority_process(None).and_then(|niceness| setpriority_process(None, niceness + NICENESS));
+        if let Err(error) = lowered {
+            tracing::debug!(%error, "the priority of RocksDB's threads stays as it is");
+        }
+    }
+}
+
+/// Opens RocksDB with our families and with unknown ones, which `check_families` reports.
+fn open_families(
     options: Result<Options, rocksdb::Error>,
     store: &Path,
     wanted: &RocksOptions,
