@@ -1,7 +1,7 @@
-//! The duration of a sync of this disk under the load of a bench: the floor of a publisher's wait.
+//! The duration of a sync of this disk under the load of a bench, the floor of a publisher's wait, and its processor time.
 
 use std::{
-    fs::OpenOptions,
+    fs::{self, OpenOptions},
     io::Write,
     path::Path,
     sync::{
@@ -25,7 +25,15 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Somebody who appends a little to a file and syncs it, again and again.
 pub(crate) struct Probe {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Histogram<u64>>,
+    thread: JoinHandle<Syncs>,
+}
+
+/// What a [`Probe`] measured.
+pub(crate) struct Syncs {
+    /// How long they took, in nanoseconds.
+    pub(crate) took: Histogram<u64>,
+    /// The processor time of each, with its append, in microseconds.
+    pub(crate) each: f64,
 }
 
 impl Probe {
@@ -43,14 +51,22 @@ impl Probe {
                 took.saturating_record(now() - began);
                 thread::sleep(PAUSE);
             }
-            took
+            let each = processor().as_secs_f64() * 1e6 / took.len().max(1) as f64;
+            Syncs { took, each }
         });
         Self { stop, thread }
     }
 
-    /// Ends, with how long its syncs took, in nanoseconds.
-    pub(crate) fn stop(self) -> Histogram<u64> {
+    /// Ends, with what it measured.
+    pub(crate) fn stop(self) -> Syncs {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("a probe does not panic")
     }
+}
+
+/// The processor time of this thread.
+fn processor() -> Duration {
+    let counts = fs::read_to_string("/proc/thread-self/schedstat").expect("Linux counts it");
+    let nanoseconds = counts.split_whitespace().next().and_then(|field| field.parse().ok());
+    Duration::from_nanos(nanoseconds.expect("a number"))
 }

@@ -44,7 +44,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
         let cost =
             Cost::of(stage.server.id(), &endpoint, 1, || open(targets, timed, scale.connections, half, scale.time));
         let (ways, _) = endpoint.take();
-        syncs.push(milliseconds(&probe.stop(), 0.5));
+        syncs.push(milliseconds(&probe.stop().took, 0.5));
         answers.push(milliseconds(&cost.sent.answers, 0.5));
         medians.push(milliseconds(&ways, 0.5));
         tails.push(milliseconds(&ways, 0.99) - milliseconds(&ways, 0.5));
