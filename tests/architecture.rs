@@ -87,7 +87,7 @@ const TABLE: &[Rule] = &[
     Rule { module: "cluster", ours: &["journal::changelog::nats"], crates: NEITHER_STORE_NOR_WIRE },
     Rule { module: "publish", ours: &["event", "control", "fanout::meter", "journal", "store::chunk", "telemetry", "clock"], crates: NEITHER_STORE_NOR_CLIENT },
     Rule { module: "fanout", ours: &["event", "control::registry", "subscription", "supervision", "policy::filter", "journal", "store::chunk", "chaos", "metrics"], crates: NEITHER_STORE_NOR_WIRE },
-    Rule { module: "subscription", ours: &["event", "policy", "journal", "store", "fanout::recent_events", "insight::event_feed", "control::record", "control::validation", "deliver", "telemetry", "chaos", "clock", "cluster::Lease", "metrics"], crates: NEITHER_STORE_NOR_WIRE },
+    Rule { module: "subscription", ours: &["event", "policy", "journal", "store", "fanout::recent_events", "insight::event_feed", "control::record", "control::validation", "deliver", "supervision::timers", "supervision::turns", "telemetry", "chaos", "clock", "cluster::Lease", "metrics"], crates: NEITHER_STORE_NOR_WIRE },
     Rule { module: "deliver", ours: &["event", "cluster::Lease", "policy::outcome", "policy::property", "policy::validation"], crates: Not(&["rocksdb", "actix_web"]) },
     Rule { module: "dead_letter", ours: &["event", "policy", "journal", "store", "chaos", "clock"], crates: NEITHER_STORE_NOR_WIRE },
     Rule { module: "pull", ours: &["event", "control::registry", "control::tokens", "journal", "store::keys", "publish", "subscription", "policy::record"], crates: NEITHER_STORE_NOR_CLIENT },

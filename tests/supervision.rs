@@ -1,12 +1,17 @@
 //! Supervised actors begin and end with their parent's lifeline.
 
-use std::{cell::Cell, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
 
 use actix::{Actor, Context};
 use gridhook::{
     clock::Clock,
-    supervision::{Lifeline, Supervised, SupervisionHistory, supervise},
+    supervision::{Lifeline, Supervised, SupervisionHistory, supervise, timers},
 };
+use tokio::time::Instant;
 
 struct Idle;
 
@@ -54,4 +59,43 @@ async fn an_incarnation_does_not_begin_after_its_lifeline_was_cut() {
         supervise(factory, watch).await;
     }
     assert_eq!(begun.get(), 0);
+}
+
+/// Runs `body` in a runtime of its own on this thread.
+fn in_runtime(body: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let limited = async {
+        tokio::time::timeout(Duration::from_secs(20), body).await.expect("the timers are due long before");
+    };
+    tokio::task::LocalSet::new().block_on(&runtime.expect("a runtime"), limited);
+}
+
+#[test]
+fn timers_are_due_in_their_order_unless_they_are_dropped() {
+    let due = Rc::new(RefCell::new(Vec::new()));
+    let set = |millis: u64| {
+        let (due, at) = (Rc::clone(&due), Instant::now() + Duration::from_millis(millis));
+        timers::after(Duration::from_millis(millis), move || due.borrow_mut().push(at))
+    };
+    let called = async |count| {
+        while due.borrow().len() < count {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    in_runtime(async {
+        let _far = set(3_600_000);
+        tokio::task::yield_now().await;
+        // Each is earlier than the one that is waited for.
+        let timers = [set(20), set(4), set(12), set(4), set(1)];
+        drop(set(2));
+        called(5).await;
+        assert!(due.borrow().is_sorted(), "in the order of their times: {:?}", due.borrow());
+        drop(timers);
+    });
+    // The next runtime of this thread.
+    in_runtime(async {
+        let _timer = set(1);
+        called(6).await;
+    });
+    assert_eq!(due.borrow().len(), 6, "the dropped ones were not called");
 }

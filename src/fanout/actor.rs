@@ -15,10 +15,11 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    task::Waker,
     time::Duration,
 };
 
-use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, fut::wrap_future};
+use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
 
 use crate::{
     chaos::Inject,
@@ -30,13 +31,10 @@ use crate::{
     supervision::{
         Lifeline,
         actor_factory::{self, ActorHosts},
+        timers::{self, Timer},
+        turns::{TakesTurns, take_turns},
     },
 };
-
-/// Wakes the actor to take what lies in the topic's inbox. A hint: losing it costs latency, never an event.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct InboxWake;
 
 /// How often subscriptions without a match learn the end of the log, so that they pass it and the log can be trimmed.
 /// An actor that is idle at two checks in a row is stopped.
@@ -62,12 +60,12 @@ pub struct TopicActor {
     is_idle: bool,
     /// The chunk that is being matched.
     matching: Option<(Seq, Matching)>,
-    /// Whether the next turn is scheduled.
-    is_waiting: bool,
     /// The ends of the log at the last checks, newest last.
     ends: VecDeque<Seq>,
     /// Whether a task is finding out which events the backlog limit drops.
     is_enforcing: Rc<Cell<bool>>,
+    /// The timer of the next check.
+    next_check: Option<Timer>,
     retired: Arc<AtomicBool>,
 }
 
@@ -84,15 +82,15 @@ impl TopicActor {
             idle: HashSet::new(),
             is_idle: false,
             matching: None,
-            is_waiting: false,
             ends: VecDeque::new(),
             is_enforcing: Rc::default(),
+            next_check: None,
             retired,
         }
     }
 
     /// Processes the inbox for one turn, and continues after all others on this thread had a turn.
-    fn run_turn(&mut self, ctx: &mut Context<Self>) {
+    fn run_turn(&mut self, waker: &Waker, ctx: &mut Context<Self>) {
         let mut left = TURN;
         while left > 0 {
             if let Some((_, matching)) = &mut self.matching {
@@ -102,8 +100,14 @@ impl TopicActor {
                 }
                 continue;
             }
-            match self.topic.take() {
+            match self.topic.take(waker) {
                 Some(ArrivedEvents::Changed) => self.reload(),
+                Some(ArrivedEvents::CheckDue) => {
+                    if self.check() {
+                        return ctx.stop();
+                    }
+                    self.schedule_check();
+                }
                 Some(ArrivedEvents::Chunk(chunk)) => self.begin(chunk),
                 None => {
                     self.enforce_backlog();
@@ -113,11 +117,7 @@ impl TopicActor {
             }
         }
         self.enforce_backlog();
-        self.is_waiting = true;
-        ctx.spawn(wrap_future(tokio::task::yield_now()).map(|(), actor: &mut Self, ctx| {
-            actor.is_waiting = false;
-            actor.run_turn(ctx);
-        }));
+        waker.wake_by_ref();
     }
 
     fn begin(&mut self, chunk: Chunk) {
@@ -177,8 +177,13 @@ impl TopicActor {
         self.start_pending(&children);
     }
 
-    /// The periodic check: passes the end of the log on, and stops what has nothing to do.
-    fn check(&mut self, ctx: &mut Context<Self>) {
+    fn schedule_check(&mut self) {
+        let topic = Arc::clone(&self.topic);
+        self.next_check = Some(timers::after(self.hosts.check_interval, move || topic.check_is_due()));
+    }
+
+    /// The periodic check: passes the end of the log on, and stops what has nothing to do. True if this actor is to stop.
+    fn check(&mut self) -> bool {
         let children = self.topic.children();
         let low = children.iter().map(|child| child.shared.state().own_low).min().unwrap_or(Seq(u64::MAX));
         self.topic.recent_events().pass(low);
@@ -186,7 +191,7 @@ impl TopicActor {
         self.retire_idle(&children);
         self.start_pending(&children);
         self.enforce_backlog();
-        self.retire(ctx);
+        self.retire()
     }
 
     /// The cache keeps nothing for subscriptions that lag.
@@ -201,15 +206,16 @@ impl TopicActor {
         self.topic.recent_events().lag(laggards.map(|child| child.number()).collect(), before);
     }
 
-    /// Stops this actor if it and all its subscriptions were idle at two checks in a row: an idle topic costs one
-    /// record in memory. New work starts it again.
-    fn retire(&mut self, ctx: &mut Context<Self>) {
+    /// Whether this actor is to stop, because it and all its subscriptions were idle at two checks in a row: an idle topic
+    /// costs one record in memory. New work starts it again.
+    fn retire(&mut self) -> bool {
         let is_idle = self.children.is_empty() && self.matching.is_none() && !self.is_enforcing.get();
-        if std::mem::replace(&mut self.is_idle, is_idle) && is_idle && self.topic.retire() {
+        let retires = std::mem::replace(&mut self.is_idle, is_idle) && is_idle && self.topic.retire();
+        if retires {
             self.topic.recent_events().clear();
             self.retired.store(true, Ordering::Release);
-            ctx.stop();
         }
+        retires
     }
 
     /// Stops the actors of subscriptions that were idle at two checks in a row: an idle subscription costs one record
@@ -257,17 +263,14 @@ impl Actor for TopicActor {
     fn started(&mut self, ctx: &mut Self::Context) {
         self.reload();
         self.topic.set_mailbox(ctx.address());
-        ctx.run_interval(self.hosts.check_interval, Self::check);
+        take_turns(ctx);
+        self.schedule_check();
     }
 }
 
-impl Handler<InboxWake> for TopicActor {
-    type Result = ();
-
-    fn handle(&mut self, _: InboxWake, ctx: &mut Self::Context) {
-        if !self.is_waiting {
-            self.run_turn(ctx);
-        }
+impl TakesTurns for TopicActor {
+    fn turn(&mut self, waker: &Waker, ctx: &mut Context<Self>) {
+        self.run_turn(waker, ctx);
     }
 }
 

@@ -11,6 +11,6 @@ pub mod meter;
 pub mod recent_events;
 
 pub use self::{
-    actor::{CHECK_INTERVAL, InboxWake, TopicActor},
+    actor::{CHECK_INTERVAL, TopicActor},
     recent_events::{MatchedChunk, Matches, RecentBudget, RecentEvents, SubscriptionPositions},
 };

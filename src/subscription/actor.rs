@@ -3,7 +3,7 @@
 //! One value of this type is one incarnation. After a panic, supervision builds the next one.
 //!
 //! Invariants:
-//! - Every handler takes what arrived, passes it to the core and performs the effects.
+//! - Every turn takes what arrived, passes it to the core and performs the effects.
 //! - A subscription has at most one append in the journal's queue. The core ensures this.
 //! - A request runs in a task of its own, which always reports ([`delivery`]).
 //! - A panic of code that reads the content of an event, such as a filter, notes the event, so that a poison event is
@@ -12,9 +12,9 @@
 
 mod requests;
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{rc::Rc, sync::Arc, task::Waker, time::Duration};
 
-use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, SpawnHandle};
+use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
 
 use crate::{
     chaos::{Inject, response_faults::FaultInjection},
@@ -36,13 +36,12 @@ use crate::{
         slice::{SliceRead, filter_slice},
         spans::SettleSpans,
     },
+    supervision::{
+        timers::{self, Timer},
+        turns::{TakesTurns, take_turns},
+    },
     telemetry::trace::Tracer,
 };
-
-/// Wakes the actor to take what lies in its shared state. A hint: losing it costs latency, never an event.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct Wake;
 
 /// Longest timer. After a suspend of the machine or a change of the clock, the actor notices within this time.
 const TIMER_MAX: Duration = Duration::from_secs(60);
@@ -94,7 +93,7 @@ pub struct SubscriptionActor {
     sender: Result<Rc<dyn Sender>, String>,
     on_recovered: Option<RecoveryDone>,
     /// The running timer, and the time for which it is set.
-    timer: Option<(SpawnHandle, Timestamp)>,
+    timer: Option<(Timer, Timestamp)>,
     /// The end of the log that the core knows.
     known_end: Option<Seq>,
     /// Whether this actor is woken when its write is durable.
@@ -202,8 +201,8 @@ impl SubscriptionActor {
     }
 
     /// Processes what arrived since the last wake.
-    fn take(&mut self, now: Timestamp) -> Result<(), journal::Error> {
-        let TakenMessages { end, written, is_closing, has_requests, reports, pulls } = self.shared.take();
+    fn process(&mut self, messages: TakenMessages, now: Timestamp) -> Result<(), journal::Error> {
+        let TakenMessages { end, written, is_closing, has_requests, reports, pulls } = messages;
         if is_closing {
             self.core.close();
         }
@@ -235,6 +234,10 @@ impl SubscriptionActor {
                 }
                 SharedStateMessage::Room => {
                     self.waits_for_room = false;
+                    inputs.push(Input::Tick);
+                }
+                SharedStateMessage::Timer => {
+                    self.timer = None;
                     inputs.push(Input::Tick);
                 }
                 SharedStateMessage::Failed(error) => return Err(error),
@@ -466,24 +469,17 @@ impl SubscriptionActor {
         });
     }
 
-    fn rearm(&mut self, ctx: &mut Context<Self>, now: Timestamp) {
+    fn rearm(&mut self, now: Timestamp) {
         self.member.keep(self.core.read_ahead_bytes());
         let Some(due) = self.core.next_due(now) else { return };
         // A timer that fires early is re-armed then. That costs less than a new timer for each request.
         if self.timer.as_ref().is_some_and(|(_, set)| *set <= due) {
             return;
         }
-        if let Some((later, _)) = self.timer.take() {
-            ctx.cancel_future(later);
-        }
         // At least 1 ms: a core that is due now and does nothing must not spin.
         let wait = due.since(now).clamp(Duration::from_millis(1), TIMER_MAX);
-        let timer = ctx.run_later(wait, |actor, ctx| {
-            actor.timer = None;
-            let now = actor.context.clock.now();
-            actor.absorb(Input::Tick, now);
-            actor.rearm(ctx, now);
-        });
+        let (shared, incarnation) = (Arc::clone(&self.shared), self.owner.incarnation);
+        let timer = timers::after(wait, move || shared.report(incarnation, SharedStateMessage::Timer));
         self.timer = Some((timer, now.after(wait)));
     }
 }
@@ -494,21 +490,27 @@ impl Actor for SubscriptionActor {
     fn started(&mut self, ctx: &mut Self::Context) {
         let now = self.context.clock.now();
         self.absorb(Input::Tick, now);
-        self.rearm(ctx, now);
+        self.rearm(now);
         self.shared.set_mailbox(ctx.address());
+        take_turns(ctx);
     }
 }
 
-impl Handler<Wake> for SubscriptionActor {
-    type Result = ();
-
-    fn handle(&mut self, _: Wake, ctx: &mut Self::Context) {
+impl TakesTurns for SubscriptionActor {
+    fn turn(&mut self, waker: &Waker, ctx: &mut Context<Self>) {
+        let Some(messages) = self.shared.take(waker) else { return };
         // The clock is read once for all that has arrived.
         let now = self.context.clock.now();
-        match self.take(now) {
-            Ok(()) => self.rearm(ctx, now),
+        match self.process(messages, now) {
+            Ok(()) => self.rearm(now),
             Err(error) => self.fail(&error, ctx),
         }
+    }
+}
+
+impl Drop for SubscriptionActor {
+    fn drop(&mut self) {
+        self.shared.on_actor_dropped(self.owner.incarnation);
     }
 }
 

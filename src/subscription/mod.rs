@@ -15,7 +15,7 @@ mod slice;
 mod spans;
 
 pub use self::{
-    actor::{DeadLetterDue, RecoveryDone, SubscriptionActor, SubscriptionContext, Wake},
+    actor::{DeadLetterDue, RecoveryDone, SubscriptionActor, SubscriptionContext},
     endpoint_wait::EndpointWaits,
     plan::{DeliveryContext, DeliveryPlan},
     read_budget::{BudgetMember, GrantRequest, ReadBudget, ReadGrant, ReleaseCallback},

@@ -5,8 +5,7 @@
 //! the journal's thread once its outcome is durable. A new incarnation receives the requests in flight and their
 //! results: after a panic, nothing is sent twice.
 //!
-//! The mailbox of an actor carries only [`Wake`]s. Their content lies here. A lost wake costs latency, never an event,
-//! and the mailbox never grows.
+//! What arrives for the actor lies here, and a wake only says so. A lost wake costs latency, never an event.
 
 mod chaos;
 mod commands;
@@ -23,6 +22,7 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU32},
     },
+    task::Waker,
 };
 
 use actix::Addr;
@@ -49,7 +49,7 @@ use crate::{
         outcome::RequestResult,
         record::{Cursor, EndpointView, RecordChange},
     },
-    subscription::{DeliveryPlan, ReadGrant, SubscriptionActor, Wake},
+    subscription::{DeliveryPlan, ReadGrant, SubscriptionActor},
     telemetry::trace::SpanContext,
 };
 
@@ -64,6 +64,8 @@ pub enum SharedStateMessage {
     Slice(Lane, Seq, LogSlice, ReadGrant),
     /// A socket is free for the next request.
     Room,
+    /// The actor's timer is due.
+    Timer,
     /// The journal reported an error: this incarnation must end.
     Failed(journal::Error),
 }
@@ -87,7 +89,10 @@ pub struct SharedState {
 struct SharedInner {
     plan: Arc<DeliveryPlan>,
     incarnation: Incarnation,
-    mailbox: Option<Arc<Addr<SubscriptionActor>>>,
+    /// While the actor runs; for faults that are injected.
+    mailbox: Option<Addr<SubscriptionActor>>,
+    waker: Option<Waker>,
+    /// Whether a turn of the actor follows that it has not begun.
     woken: bool,
     end: Seq,
     reports: Vec<SharedStateMessage>,
@@ -157,6 +162,7 @@ impl SharedState {
             plan,
             incarnation: Incarnation(0),
             mailbox: None,
+            waker: None,
             woken: false,
             end,
             reports: Vec::new(),
@@ -270,8 +276,9 @@ impl SharedState {
         let mut inner = self.lock();
         let is_first = inner.incarnation == Incarnation(0);
         inner.incarnation = incarnation;
-        inner.mailbox = None;
-        inner.woken = false;
+        (inner.mailbox, inner.waker) = (None, None);
+        // The first turn follows its start.
+        inner.woken = true;
         inner.end = inner.end.max(end);
         inner.reports.clear();
         (inner.writing, inner.written, inner.awaits_write) = (false, false, false);
@@ -295,18 +302,25 @@ impl SharedState {
         }
     }
 
-    /// From now on the new incarnation can be woken.
+    /// Sets the address of the new incarnation's actor, which now runs.
     pub(super) fn set_mailbox(&self, mailbox: Addr<SubscriptionActor>) {
+        self.lock().mailbox = Some(mailbox);
+    }
+
+    /// The actor of `incarnation` has ended. Its waker would keep the memory of its task.
+    pub(super) fn on_actor_dropped(&self, incarnation: Incarnation) {
         let mut inner = self.lock();
-        inner.mailbox = Some(Arc::new(mailbox));
-        self.wake(inner);
+        if inner.incarnation == incarnation {
+            let ended = (inner.mailbox.take(), inner.waker.take());
+            drop(inner);
+            drop(ended);
+        }
     }
 
     /// The last incarnation ended. Only a panic that chaos did not cause makes its current event a suspect, and drops the
     /// commands that it had taken.
     pub fn on_incarnation_end(&self, panicked: bool) {
         let mut inner = self.lock();
-        inner.mailbox = None;
         inner.suspects.on_incarnation_end(panicked);
         if panicked {
             inner.commands.drop_taken();
@@ -339,18 +353,21 @@ impl SharedState {
         }
     }
 
-    /// Takes what arrived since the last wake.
-    pub(super) fn take(&self) -> TakenMessages {
+    /// Takes what arrived since the last wake; [`None`] if the actor was not woken. From now on this waker wakes it.
+    pub(super) fn take(&self, waker: &Waker) -> Option<TakenMessages> {
         let mut inner = self.lock();
-        inner.woken = false;
-        TakenMessages {
+        inner.waker.get_or_insert_with(|| waker.clone()).clone_from(waker);
+        if !std::mem::take(&mut inner.woken) {
+            return None;
+        }
+        Some(TakenMessages {
             end: inner.end,
             written: std::mem::take(&mut inner.written),
             is_closing: inner.closing,
             has_requests: !inner.commands.is_empty(),
             reports: std::mem::take(&mut inner.reports),
             pulls: inner.queue.take(),
-        }
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, SharedInner> {
@@ -358,13 +375,12 @@ impl SharedState {
     }
 
     /// Wakes the actor, after the unlock: the woken thread locks at once.
-    #[expect(clippy::disallowed_methods, reason = "at most one wake is in the mailbox: `woken` says so")]
     fn wake(&self, mut inner: MutexGuard<'_, SharedInner>) {
-        let mailbox = if inner.woken { None } else { inner.mailbox.clone() };
-        inner.woken |= mailbox.is_some();
+        let waker = if inner.woken { None } else { inner.waker.clone() };
+        inner.woken |= waker.is_some();
         drop(inner);
-        if let Some(mailbox) = mailbox {
-            mailbox.do_send(Wake);
+        if let Some(waker) = waker {
+            waker.wake();
         }
     }
 }

@@ -6,6 +6,8 @@
 //! parent: when the [`Lifeline`] is cut, the task and the actor are dropped. An actor that retires is not restarted.
 
 pub mod actor_factory;
+pub mod timers;
+pub mod turns;
 
 use std::{
     collections::VecDeque,
@@ -307,7 +309,7 @@ pub async fn supervise<S: Supervised>(supervised: S, lifeline: LifelineWatch) {
         let Some(actor) = built else { return };
         supervised.history().begin();
         let mut context = Context::new();
-        // The mailbox carries only wakes, at most one of each kind. A limit could only lose one.
+        // The mailbox carries only faults that are injected. A limit could only lose one.
         context.set_mailbox_capacity(0);
         // An actor without an address stops, and the actor may not have handed one out.
         let address = context.address();

@@ -9,6 +9,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
+    task::Waker,
 };
 
 use actix::Addr;
@@ -22,7 +23,7 @@ use crate::{
     },
     event::{Name, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     fanout::{
-        InboxWake, TopicActor,
+        TopicActor,
         meter::TopicMeter,
         recent_events::{RecentBudget, RecentEvents},
     },
@@ -131,14 +132,19 @@ struct TopicInbox {
     chunks: VecDeque<Chunk>,
     bytes: usize,
     changed: bool,
+    check_is_due: bool,
     woken: bool,
-    mailbox: Option<Arc<Addr<TopicActor>>>,
+    waker: Option<Waker>,
+    /// For faults that are injected.
+    mailbox: Option<Addr<TopicActor>>,
 }
 
 /// A message for a topic's actor.
 pub enum ArrivedEvents {
     /// The subscriptions were changed.
     Changed,
+    /// The periodic check is due.
+    CheckDue,
     /// The next chunk of the log. Earlier chunks may be missing.
     Chunk(Chunk),
 }
@@ -355,28 +361,39 @@ impl TopicHandle {
         self.lifeline.cut();
     }
 
-    /// From now on the actor can be woken.
+    /// Sets the address of the actor that now runs.
     pub(crate) fn set_mailbox(&self, mailbox: Addr<TopicActor>) {
         let mut inbox = self.inbox();
-        inbox.mailbox = Some(Arc::new(mailbox));
-        inbox.woken = false;
-        let wake = inbox.wake();
-        drop(inbox);
-        wake.send();
+        (inbox.mailbox, inbox.check_is_due) = (Some(mailbox), false);
     }
 
-    /// Takes the next message. If there is none, the next one wakes the actor.
-    pub(crate) fn take(&self) -> Option<ArrivedEvents> {
+    /// Takes the next message. If there is none, the next one wakes the actor with this waker.
+    pub(crate) fn take(&self, waker: &Waker) -> Option<ArrivedEvents> {
         let mut inbox = self.inbox();
         if std::mem::take(&mut inbox.changed) {
             return Some(ArrivedEvents::Changed);
         }
+        if std::mem::take(&mut inbox.check_is_due) {
+            return Some(ArrivedEvents::CheckDue);
+        }
         let chunk = inbox.chunks.pop_front();
         match &chunk {
             Some(chunk) => inbox.bytes -= chunk.memory(),
-            None => inbox.woken = false,
+            None => {
+                inbox.woken = false;
+                inbox.waker.get_or_insert_with(|| waker.clone()).clone_from(waker);
+            }
         }
         chunk.map(ArrivedEvents::Chunk)
+    }
+
+    /// Notes that the actor's periodic check is due.
+    pub(crate) fn check_is_due(&self) {
+        let mut inbox = self.inbox();
+        inbox.check_is_due = true;
+        let wake = inbox.wake();
+        drop(inbox);
+        wake.send();
     }
 
     /// Lets the actor stop. False if a message has arrived.
@@ -385,7 +402,7 @@ impl TopicHandle {
         if inbox.changed || !inbox.chunks.is_empty() {
             return false;
         }
-        inbox.mailbox = None;
+        (inbox.mailbox, inbox.waker) = (None, None);
         // Under the lock, so that a later message starts a new actor.
         self.running.store(false, Ordering::Release);
         true
@@ -393,7 +410,7 @@ impl TopicHandle {
 
     /// The address of the running actor.
     pub(super) fn mailbox(&self) -> Option<Addr<TopicActor>> {
-        self.inbox().mailbox.as_deref().cloned()
+        self.inbox().mailbox.clone()
     }
 
     fn inbox(&self) -> MutexGuard<'_, TopicInbox> {
@@ -437,19 +454,20 @@ impl TopicHandle {
 
 impl TopicInbox {
     fn wake(&mut self) -> PendingWake {
-        PendingWake(self.mailbox.clone().filter(|_| !std::mem::replace(&mut self.woken, true)))
+        let waker = if self.woken { None } else { self.waker.clone() };
+        self.woken |= waker.is_some();
+        PendingWake(waker)
     }
 }
 
 /// A wake to be sent after the inbox is unlocked, because the woken thread locks it at once.
 #[must_use]
-struct PendingWake(Option<Arc<Addr<TopicActor>>>);
+struct PendingWake(Option<Waker>);
 
 impl PendingWake {
-    #[expect(clippy::disallowed_methods, reason = "at most one wake is in the mailbox: `woken` says so")]
     fn send(self) {
-        if let Some(mailbox) = self.0 {
-            mailbox.do_send(InboxWake);
+        if let Some(waker) = self.0 {
+            waker.wake();
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::subscription::SubscriptionActor;
 impl SharedState {
     /// The actor of the current incarnation.
     pub fn mailbox(&self) -> Option<Addr<SubscriptionActor>> {
-        self.lock().mailbox.as_deref().cloned()
+        self.lock().mailbox.clone()
     }
 
     /// Makes the actor panic the next `times` times that this event is the current event.

@@ -1,0 +1,40 @@
+//! Turns of actors: each wake of an actor's task is a turn, without a message.
+//!
+//! A message to a mailbox costs a box, an entry of a queue and a wake of the task, and the next turn looks into the queue
+//! twice. A wake says only that something has arrived, so the wake of the task is enough: [`TakesTurns::turn`] finds out
+//! what it is. Mailboxes remain for messages that have a content.
+
+use std::{
+    pin::Pin,
+    task::{self, Poll, Waker},
+};
+
+use actix::{Actor, AsyncContext, Context, fut::ActorFuture};
+
+/// An actor that takes turns.
+pub trait TakesTurns: Actor<Context = Context<Self>> {
+    /// Takes what has arrived, and hands out the waker for what arrives next. Also called without a wake.
+    fn turn(&mut self, waker: &Waker, ctx: &mut Context<Self>);
+}
+
+/// Begins the turns of an actor. The first one follows at once.
+pub fn take_turns<A: TakesTurns>(ctx: &mut Context<A>) {
+    ctx.spawn(Turns);
+}
+
+/// Never ends: the actor takes a turn whenever its task is woken.
+struct Turns;
+
+impl<A: TakesTurns> ActorFuture<A> for Turns {
+    type Output = ();
+
+    fn poll(
+        self: Pin<&mut Self>,
+        actor: &mut A,
+        ctx: &mut Context<A>,
+        task: &mut task::Context<'_>,
+    ) -> Poll<Self::Output> {
+        actor.turn(task.waker(), ctx);
+        Poll::Pending
+    }
+}
