@@ -18,6 +18,7 @@ use gridhook::{
 use crate::{
     policy::sealed,
     support::{
+        endpoint::{Endpoint, answer},
         memory_store::MemoryStore,
         publisher::{journaled_registry, registry_with_check_interval, rules, topic},
     },
@@ -194,6 +195,26 @@ async fn a_suspect_is_kept_until_it_is_settled() {
     drop(endpoint);
     wait_until("its end", || shared.state().low == end).await;
     wait_until("nothing to remember", || shared.suspects() == 0).await;
+}
+
+/// It has nothing to do at almost every check.
+#[actix_web::test]
+async fn a_subscription_with_an_event_now_and_then_keeps_its_actor() {
+    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let (registry, journal, _clock, _hand) = journaled_registry(&MemoryStore::new(), CHECK_INTERVAL);
+    let topic = put(&registry).await;
+    let record = subscription(&endpoint.url());
+    registry.put_subscription("orders", record, ChangeBasis::Any).await.expect("a subscription");
+    let shared = topic.shared("audit").expect("it is there");
+    for _ in 0..60 {
+        let published = journal.publish(topic.partition(), sealed(&[("yes", 10)]), None).await.expect("published");
+        let end = published.first.plus(1);
+        wait_until("its end", || shared.state().low == end).await;
+        tokio::time::sleep(CHECK_INTERVAL / 2).await;
+    }
+    let incarnations = topic.supervised().iter().map(|(_, supervision, _)| supervision.incarnation).sum::<u64>();
+    assert!(incarnations <= 4, "{incarnations} actors for 60 events; a stall of the machine may cause a few");
+    wait_until("no actor", || shared.has_no_actor()).await;
 }
 
 #[actix_web::test]

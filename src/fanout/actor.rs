@@ -37,7 +37,7 @@ use crate::{
 };
 
 /// How often subscriptions without a match learn the end of the log, so that they pass it and the log can be trimmed.
-/// An actor that is idle at two checks in a row is stopped.
+/// An actor that is idle at two checks in a row is stopped, unless its topic had an event in between.
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A subscription lags if it has not read what was there this many checks ago. The cache keeps nothing for it.
@@ -218,12 +218,16 @@ impl TopicActor {
         retires
     }
 
-    /// Stops the actors of subscriptions that were idle at two checks in a row: an idle subscription costs one record
-    /// on disk. New work wakes this actor, which starts them again.
+    /// Stops the actors of subscriptions that were idle at two checks in a row, with no event in between: an idle
+    /// subscription costs one record on disk. New work wakes this actor, which starts them again. To start an actor costs
+    /// as much as many events, so those of a topic with an event now and then stay.
     fn retire_idle(&mut self, children: &[Arc<SubscriptionHandle>]) {
         let Some(end) = self.hosts.context.journal.end(self.topic.partition()) else { return };
         let idle = children.iter().filter(|child| child.shared.is_idle(end.next)).map(|child| child.number()).collect();
         let before = std::mem::replace(&mut self.idle, idle);
+        if self.ends.iter().any(|checked| *checked != end.next) {
+            return;
+        }
         self.children.retain(|number, _| !(before.contains(number) && self.idle.contains(number)));
     }
 
