@@ -714,6 +714,30 @@ fn logs_without_anything_to_trim_are_not_looked_at_and_others_never_by_the_threa
 }
 
 #[test]
+fn the_more_logs_there_are_to_trim_the_less_often_each_is_looked_at() {
+    const TOPICS: u32 = 1_000;
+    let store = MemoryStore::new();
+    let queue = Fixture::at(Arc::new(store.clone()), Duration::ZERO);
+    let found: Vec<MetaChange> = (1..=TOPICS).map(|id| MetaChange::CreatePartition(PartitionId(id))).collect();
+    queue.wait(queue.journal.change(found)).expect("founded");
+    // Nothing was to trim.
+    queue.housekeep();
+    for id in 1..=TOPICS {
+        let published = queue.journal.publish(PartitionId(id), sealed(&[("yes", 10)]), None);
+        queue.wait(published).expect("there is room");
+    }
+    let left = || (1..=TOPICS).filter(|id| !log_in(&store, *id).is_empty()).count();
+    queue.housekeep();
+    let after_two_seconds = left();
+    assert!((500..TOPICS as usize).contains(&after_two_seconds), "{after_two_seconds} of {TOPICS} are left");
+    for _ in 0..4 {
+        queue.housekeep();
+    }
+    assert_eq!(left(), 0, "after ten seconds");
+    queue.stop();
+}
+
+#[test]
 fn a_partition_that_was_abandoned_is_gone_and_stays_gone() {
     let store = MemoryStore::new();
     let queue = Fixture::founded(&store);

@@ -56,7 +56,7 @@ use crate::{
 };
 
 /// The interval of storing the watermark and of removing the records of deleted subscriptions, and the delay before a
-/// log is trimmed.
+/// log is trimmed, unless there are many.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
 /// The interval of retries when the disk is full.
@@ -375,7 +375,7 @@ impl GroupWriter {
                 None => lows.remove(&subscription),
             };
         }
-        let soon = self.clock.now().after(HOUSEKEEPING);
+        let soon = self.clock.now().after(self.trims.delay());
         moved.iter().chain(group.before.keys()).for_each(|id| self.trims.arm(*id, soon));
         for id in group.before.keys() {
             self.status.set_end(*id, self.partitions.get(id).map(PartitionState::end));

@@ -26,6 +26,12 @@ use crate::{
 /// The maximum number of lookups in progress: their results are in memory.
 const LOOKUPS_MAX: usize = 64;
 
+/// About how many partitions are looked at in a second: a lookup and the move of a floor cost as much as several events.
+const LOOKUPS_PER_SECOND: usize = 128;
+
+/// The maximum of [`TrimSchedule::delay`], in multiples of [`HOUSEKEEPING`].
+const LONGEST_DELAY: usize = 16;
+
 /// How long the writer waits for entries while lookups are in progress.
 pub(super) const LOOKUP_WAIT: Duration = Duration::from_millis(5);
 
@@ -120,6 +126,12 @@ impl TrimSchedule {
     /// Whether lookups are in progress.
     pub(super) fn is_looking(&self) -> bool {
         self.in_progress > 0
+    }
+
+    /// The time from a change until a partition is looked at: the more partitions wait, the longer.
+    pub(super) fn delay(&self) -> Duration {
+        let delays = (self.stages.len() / LOOKUPS_PER_SECOND).clamp(1, LONGEST_DELAY);
+        HOUSEKEEPING.saturating_mul(delays as u32)
     }
 
     /// Schedules a lookup at `at` or earlier, because something may be removed.
