@@ -11,6 +11,7 @@ mod cloud;
 mod convert;
 mod forms;
 mod id_map;
+mod request_map;
 
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
@@ -20,6 +21,7 @@ use bytes::{Bytes, BytesMut};
 pub use cloud::{cloud_event, is_rfc3339};
 pub use convert::DeliveredBytes;
 pub use id_map::IdMap;
+pub use request_map::RequestMap;
 use serde::{Deserialize, Serialize};
 
 /// A partition of a topic: the unit of ownership. Numbers are never reused.

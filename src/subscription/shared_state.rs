@@ -17,7 +17,7 @@ mod suspects;
 mod view;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU32},
@@ -41,7 +41,7 @@ pub use self::{
 };
 use crate::{
     control::record::subscription::SubscriptionRecord,
-    event::{Incarnation, Lane, RequestId, Seq, SubscriptionKey},
+    event::{Incarnation, Lane, RequestId, RequestMap, Seq, SubscriptionKey},
     journal::{self, LogSlice},
     policy::{
         Input, OutgoingBatch, SubscriptionSettings,
@@ -104,8 +104,8 @@ struct SharedInner {
     written: bool,
     /// Whether the actor is to be woken when the write is durable.
     awaits_write: bool,
-    /// Boxed: a map that ever had an entry keeps room for eleven.
-    requests: BTreeMap<RequestId, Box<InFlightRequest>>,
+    /// Boxed: the map keeps room for several.
+    requests: RequestMap<Box<InFlightRequest>>,
     next_request: RequestId,
     late_requests: LateRequests,
     suspects: Suspects,
@@ -171,7 +171,7 @@ impl SharedState {
             writing: false,
             written: false,
             awaits_write: false,
-            requests: BTreeMap::new(),
+            requests: RequestMap::default(),
             next_request: RequestId(1),
             late_requests: LateRequests::default(),
             suspects: Suspects::default(),

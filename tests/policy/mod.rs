@@ -29,6 +29,7 @@ mod reach;
 mod redrive;
 mod refused;
 mod replay;
+mod request_map;
 mod retry_now;
 mod runs;
 mod sabotage;

@@ -2,17 +2,17 @@
 //!
 //! Invariant: a number is never used twice, and a request ends once.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
-    event::{Lane, RequestId, Seq, Timestamp},
+    event::{Lane, RequestId, RequestMap, Seq, Timestamp},
     policy::{OutgoingBatch, SendItem, SubscriptionSettings, order::OrderHash},
 };
 
 /// The requests.
 #[derive(Debug)]
 pub(super) struct InFlight {
-    requests: BTreeMap<RequestId, Arc<OutgoingBatch>>,
+    requests: RequestMap<Arc<OutgoingBatch>>,
     next: RequestId,
     /// The maximum number of requests, for lack of file descriptors.
     max: usize,
@@ -24,13 +24,9 @@ pub(super) struct InFlight {
 
 impl InFlight {
     pub(super) fn recover(requests: Vec<Arc<OutgoingBatch>>, next: RequestId) -> Self {
-        Self {
-            requests: requests.into_iter().map(|request| (request.id, request)).collect(),
-            next,
-            max: usize::MAX,
-            ended: 0,
-            was_at_limit: false,
-        }
+        let mut known = RequestMap::default();
+        requests.into_iter().for_each(|request| known.insert(request.id, request));
+        Self { requests: known, next, max: usize::MAX, ended: 0, was_at_limit: false }
     }
 
     pub(super) fn limit(&mut self, max: usize) {
@@ -71,7 +67,7 @@ impl InFlight {
 
     /// The oldest request and its deadline.
     pub(super) fn oldest(&self) -> Option<(RequestId, Timestamp)> {
-        self.requests.first_key_value().map(|(id, request)| (*id, request.deadline))
+        self.requests.first().map(|request| (request.id, request.deadline))
     }
 
     /// Starts a request.
@@ -98,7 +94,7 @@ impl InFlight {
 
     /// Ends a request; [`None`] if it has ended already.
     pub(super) fn end(&mut self, id: RequestId) -> Option<Arc<OutgoingBatch>> {
-        let ended = self.requests.remove(&id)?;
+        let ended = self.requests.remove(id)?;
         self.ended += 1;
         Some(ended)
     }
@@ -107,7 +103,7 @@ impl InFlight {
     pub(super) fn detach_item(&mut self, key: (Lane, Seq), order: Option<OrderHash>) -> Option<(RequestId, SendItem)> {
         let (id, request) =
             self.requests.iter_mut().find(|(_, request)| request.items.iter().any(|item| item.key() == key))?;
-        Some((*id, Arc::make_mut(request).detach(key, order)?))
+        Some((id, Arc::make_mut(request).detach(key, order)?))
     }
 
     /// Whether a request carries an event that has ended.
@@ -119,7 +115,7 @@ impl InFlight {
     pub(super) fn remove_item(&mut self, key: (Lane, Seq)) -> Option<(RequestId, SendItem)> {
         self.requests.iter_mut().find_map(|(id, request)| {
             let index = request.items.iter().position(|item| item.key() == key)?;
-            Some((*id, Arc::make_mut(request).items.remove(index)))
+            Some((id, Arc::make_mut(request).items.remove(index)))
         })
     }
 }

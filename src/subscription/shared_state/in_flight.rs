@@ -31,14 +31,14 @@ impl SharedState {
 
     /// Sets the task that makes the request.
     pub(in crate::subscription) fn set_task(&self, id: RequestId, task: AbortHandle) {
-        if let Some(in_flight) = self.lock().requests.get_mut(&id) {
+        if let Some(in_flight) = self.lock().requests.get_mut(id) {
             in_flight.task = Some(task);
         }
     }
 
     /// Sets the span of the attempt.
     pub(in crate::subscription) fn set_span(&self, id: RequestId, span: SpanContext) {
-        if let Some(in_flight) = self.lock().requests.get_mut(&id) {
+        if let Some(in_flight) = self.lock().requests.get_mut(id) {
             in_flight.span = Some(span);
         }
     }
@@ -46,14 +46,14 @@ impl SharedState {
     /// Those of these requests that have a span.
     pub(in crate::subscription) fn traced(&self, ids: &[RequestId]) -> Vec<(Arc<OutgoingBatch>, SpanContext)> {
         let inner = self.lock();
-        let found = ids.iter().filter_map(|id| inner.requests.get(id));
+        let found = ids.iter().filter_map(|id| inner.requests.get(*id));
         found.filter_map(|in_flight| Some((Arc::clone(&in_flight.request), in_flight.span.clone()?))).collect()
     }
 
     /// Notes the result of a request. Only the first call for a request counts.
     pub(in crate::subscription) fn finished(&self, id: RequestId, answer: RequestResult) {
         let mut inner = self.lock();
-        let Some(in_flight) = inner.requests.get_mut(&id).filter(|in_flight| in_flight.answer.is_none()) else {
+        let Some(in_flight) = inner.requests.get_mut(id).filter(|in_flight| in_flight.answer.is_none()) else {
             return;
         };
         self.meter().on_response(&in_flight.request, &answer);
@@ -67,7 +67,7 @@ impl SharedState {
     /// A request timed out and waits for a late response. [`SharedState::end_late`] reports its end.
     pub(in crate::subscription) fn mark_late(&self, id: RequestId) {
         let mut inner = self.lock();
-        let Some(in_flight) = inner.requests.get_mut(&id) else { return };
+        let Some(in_flight) = inner.requests.get_mut(id) else { return };
         let (request, task) = (Arc::clone(&in_flight.request), in_flight.task.take());
         let cut = inner.late_requests.begin(request, task);
         drop(inner);
@@ -98,12 +98,12 @@ impl SharedState {
         let mut inner = self.lock();
         inner.suspects.settle(settled);
         for (id, key, order) in struck {
-            if let Some(in_flight) = inner.requests.get_mut(id) {
+            if let Some(in_flight) = inner.requests.get_mut(*id) {
                 Arc::make_mut(&mut in_flight.request).detach(*key, *order);
             }
         }
         for id in requests {
-            inner.requests.remove(id);
+            inner.requests.remove(*id);
         }
         for id in late {
             inner.late_requests.settled(*id);

@@ -78,14 +78,16 @@ impl SharedState {
             open: Vec::new(),
             done: Vec::new(),
         };
-        let lanes = cursor.lanes.iter().map(bare).collect();
-        let (jobs, counts) = (cursor.jobs.clone(), cursor.counts.clone());
-        let end = self.lock().end;
-        let (low, own_low) = (cursor.low().unwrap_or(end), cursor.own_low().unwrap_or(end));
-        let cursor = Cursor { lanes, filtered_out: Vec::new(), jobs, counts, ..*cursor };
+        let end = || self.lock().end;
+        let (low, own_low) = (cursor.low().unwrap_or_else(end), cursor.own_low().unwrap_or_else(end));
         let mut view = self.view();
-        let ending = std::mem::take(&mut view.ending);
-        *view = SubscriptionState { low, own_low, endpoint, cursor, ending };
+        // The vectors keep their memory, because each write comes here.
+        let (mut lanes, mut jobs) = (std::mem::take(&mut view.cursor.lanes), std::mem::take(&mut view.cursor.jobs));
+        lanes.clear();
+        lanes.extend(cursor.lanes.iter().map(bare));
+        jobs.clone_from(&cursor.jobs);
+        view.cursor = Cursor { lanes, filtered_out: Vec::new(), jobs, counts: cursor.counts.clone(), ..*cursor };
+        (view.low, view.own_low, view.endpoint) = (low, own_low, endpoint);
     }
 
     /// Notes a job whose end is being written.
