@@ -51,7 +51,7 @@ pub struct ClusterNodeView {
     /// What it has of each shard. Absent from a release that follows every shard.
     #[serde(default)]
     pub copy_states: Vec<CopyStateView>,
-    /// Settings that should be the same on all nodes, and are not the same on this one and on the one that answers.
+    /// Shared settings with other values than on the node that answers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub setting_differences: Vec<SettingDifferenceView>,
     /// Time of its last renewal, by the clock of the engine.
