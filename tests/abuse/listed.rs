@@ -13,6 +13,7 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("admin/audit.rs", "TOP_MAX", "1000 records on a page"),
     ("admin/tokens.rs", "PORTAL_LIFETIME_MAX", "portal links of 7 days"),
     ("admin/tokens.rs", "SCOPES_MAX", "each with 50 scopes"),
+    ("cluster/lease.rs", "CALL_MAX", "within a quarter of `cluster.expiry` and 1 s at most"),
     ("cluster/nats.rs", "KEYS_MAX", "1024 records of nodes and shards"),
     ("server/front/hop.rs", "REASONS_MAX", "8 reasons for refused connections of nodes logged in a minute"),
     ("server/front/hop.rs", "UNPROVEN_MAX", "64 connections to the owner without a proof yet"),
