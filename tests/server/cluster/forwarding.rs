@@ -393,7 +393,7 @@ fn an_operator_moves_the_store_and_drains_nodes_from_any_node() {
             answer.is_ok_and(|answer| answer.status == 200)
         });
     };
-    operator(&cluster.nodes[2], &["cluster", "move", "0", "b"]).expect("a request");
+    wait_for("a copy on b", LONG, || operator(&cluster.nodes[2], &["cluster", "move", "0", "b"]).is_ok());
     let mut through = 0;
     while cluster.owner() != 1 {
         publish(through % 3);
