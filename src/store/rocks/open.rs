@@ -203,37 +203,8 @@ fn sync_logs(store: &Path) -> io::Result<()> {
     File::open(store)?.sync_all()
 }
 
-/// Opens RocksDB on a thread whose priority is lower by [`NICENESS`]. The threads that RocksDB starts inherit that.
-fn open_db(
-    options: Result<Options, rocksdb::Error>,
-    store: &Path,
-    wanted: &RocksOptions,
-    floors: &PartitionFloors,
-    spared: &BTreeSet<Family>,
-) -> Result<DB, StoreError> {
-    let open = || {
-        lower_priority();
-        open_families(options, store, wanted, floors, spared)
-    };
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("open".to_owned()).spawn_scoped(scope, open);
-        let opened = thread.expect("a process that cannot start a thread cannot start").join();
-        opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
-/// Lowers the priority of this thread. On other systems than Linux a thread has none of its own.
-fn lower_priority() {
-    if cfg!(target_os = "linux") {
-        let lowered = getpriority_process(None).and_then(|niceness| setpriority_process(None, niceness + NICENESS));
-        if let Err(error) = lowered {
-            tracing::debug!(%error, "the priority of RocksDB's threads stays as it is");
-        }
-    }
-}
-
 /// Opens RocksDB with our families and with unknown ones, which `check_families` reports.
-fn open_families(
+fn open_db(
     options: Result<Options, rocksdb::Error>,
     store: &Path,
     wanted: &RocksOptions,
@@ -253,7 +224,30 @@ fn open_families(
             families.push(ColumnFamilyDescriptor::new(name, options::unused()));
         }
     }
-    DB::open_cf_descriptors(&options_of_all, store, families).map_err(of_rocksdb)
+    nicer(|| DB::open_cf_descriptors(&options_of_all, store, families)).map_err(of_rocksdb)
+}
+
+/// Runs `open` on a thread whose priority is lower by [`NICENESS`]. The threads that RocksDB starts inherit that.
+fn nicer<T: Send>(open: impl FnOnce() -> T + Send) -> T {
+    let run = || {
+        lower_priority();
+        open()
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("open".to_owned()).spawn_scoped(scope, run);
+        let opened = thread.expect("a process that cannot start a thread cannot start").join();
+        opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Lowers the priority of this thread. On other systems than Linux a thread has none of its own.
+fn lower_priority() {
+    if cfg!(target_os = "linux") {
+        let lowered = getpriority_process(None).and_then(|niceness| setpriority_process(None, niceness + NICENESS));
+        if let Err(error) = lowered {
+            tracing::debug!(%error, "the priority of RocksDB's threads stays as it is");
+        }
+    }
 }
 
 fn unknown_families(store: &Path) -> Result<Vec<String>, StoreError> {
