@@ -42,13 +42,10 @@ impl ReservedPort {
 
     fn at(address: SocketAddr) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).expect("a socket");
-        // Another socket with this option may bind the port by its number, and listen.
-        socket.set_reuse_address(true).expect("an option");
-        // It may be bound beside one of a test that is reserved, too; only one of both could listen.
-        if address.port() != 0 && TcpListener::bind(address).is_err() {
-            return Err(io::ErrorKind::AddrInUse.into());
-        }
+        // Without the option first: with it the system would bind a port that another test has reserved.
         socket.bind(&address.into())?;
+        // Now another socket with this option may bind the port by its number, and listen.
+        socket.set_reuse_address(true).expect("an option");
         let address = socket.local_addr().expect("a bound socket has an address").as_socket().expect("an IP address");
         Ok(Self { socket, address })
     }
@@ -74,4 +71,15 @@ fn a_reserved_port_refuses_connections_until_a_listener_opens() {
     assert_eq!(refused(at), ErrorKind::ConnectionRefused);
     let _listener = port.listen();
     TcpStream::connect(at).expect("it listens");
+}
+
+#[test]
+fn a_reserved_port_is_reserved_once() {
+    let port = ReservedPort::new();
+    assert!(ReservedPort::at(port.address).is_err());
+    // Nor while a process that was given the port listens, and after it.
+    let listener = TcpListener::bind(port.address).expect("a process that is given the port may listen");
+    assert!(ReservedPort::at(port.address).is_err());
+    drop(listener);
+    assert!(ReservedPort::at(port.address).is_err());
 }
