@@ -2,6 +2,8 @@
 //! the server's is.
 //!
 //! - The *relay* is actix-web in and awc out, on one worker, with nothing between: no journal, no filter, no retry.
+//! - The *storing relay* answers once RocksDB has synced the event, sends it then, and removes it: what delivery at least once
+//!   needs of the parts, with nothing between either.
 //! - The *caller* is awc alone, as many requests at a time as a publisher has connections, to one URL.
 //! - The *callers* are awc alone too, to as many URLs and over as many connections as are asked for, or to as many endpoints.
 //! - The [`client`] of another destination alone.
@@ -10,6 +12,7 @@ use std::{
     cell::Cell,
     io::{BufRead, BufReader, Write},
     net::SocketAddr,
+    path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     rc::Rc,
     thread,
@@ -22,6 +25,7 @@ use super::{
     client,
     endpoint::distinct_url,
     load::{Shape, Target, body},
+    store::Store,
 };
 
 /// What a process is to be, where it is one of these.
@@ -40,7 +44,16 @@ pub(crate) struct Floor {
 impl Floor {
     /// Hands on to `url` what is posted to it, before it answers.
     pub(crate) fn relay(again: fn() -> Command, url: &str) -> (Self, Target) {
-        let mut floor = Self::start(again, &format!("relay {url}"));
+        Self::relaying(again, &format!("relay {url}"))
+    }
+
+    /// Stores in `folder` what is posted to it before it answers, and hands it on to `url` then.
+    pub(crate) fn storing_relay(again: fn() -> Command, url: &str, folder: &Path) -> (Self, Target) {
+        Self::relaying(again, &format!("relay {url} {}", folder.display()))
+    }
+
+    fn relaying(again: fn() -> Command, role: &str) -> (Self, Target) {
+        let mut floor = Self::start(again, role);
         let at = floor.hear().parse().expect("an address");
         (floor, Target { at, path: "/".to_owned(), key: String::new(), tls: None })
     }
@@ -120,7 +133,11 @@ pub(crate) fn is_one() -> bool {
     let Ok(role) = std::env::var(ROLE) else { return false };
     let words: Vec<String> = role.split(' ').map(str::to_owned).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["relay", url] => actix_rt::System::new().block_on(relay(url.to_owned())),
+        ["relay", url] => actix_rt::System::new().block_on(relay(url.to_owned(), None)),
+        ["relay", url, folder] => {
+            let store = Store::create(Path::new(folder));
+            actix_rt::System::new().block_on(relay(url.to_owned(), Some(store)));
+        }
         ["caller", url, at_a_time] => {
             let at_a_time = at_a_time.parse().expect("a number");
             actix_rt::System::new().block_on(caller(vec![url.to_owned()], at_a_time));
@@ -171,13 +188,21 @@ async fn post(client: &awc::Client, url: &str, body: Bytes) {
     answer.body().await.expect("an answer's end");
 }
 
-async fn relay(url: String) {
+async fn relay(url: String, store: Option<Store>) {
     let app = move || {
-        let (client, url) = (Rc::new(awc_client()), url.clone());
+        let (client, url, store) = (Rc::new(awc_client()), url.clone(), store.clone());
         let hand_on = web::to(move |body: Bytes| {
-            let (client, url) = (Rc::clone(&client), url.clone());
+            let (client, url, store) = (Rc::clone(&client), url.clone(), store.clone());
             async move {
-                post(&client, &url, body).await;
+                let Some(store) = store else {
+                    post(&client, &url, body).await;
+                    return HttpResponse::Ok().finish();
+                };
+                let number = store.put(body.clone()).await;
+                actix_rt::spawn(async move {
+                    post(&client, &url, body).await;
+                    store.delete(number);
+                });
                 HttpResponse::Ok().finish()
             }
         });

@@ -20,6 +20,7 @@ mod row;
 mod rows;
 mod scale;
 mod stage;
+mod store;
 mod time;
 
 use std::{fs, process::Command};

@@ -132,7 +132,8 @@ pub(crate) fn queues(server: &Server, topic: &Value, queues: &[(&str, &str)]) ->
     Target { at: server.at(), path: "/namespaces/plant/topics/heat".to_owned(), key, tls: None }
 }
 
-fn folder() -> tempfile::TempDir {
+/// A folder on the disk that the build is on.
+pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder")
 }
 

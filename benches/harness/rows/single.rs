@@ -7,29 +7,38 @@ use crate::harness::{
     floor::Floor,
     load::{Amount, Shape, Target, closed},
     row::{Against, Row},
-    stage::{Cost, Stage},
+    stage::{Cost, Stage, folder},
 };
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
-    let endpoint = Endpoint::start();
-    let (relay, relayed) = Floor::relay(bench.again, &endpoint.url("/"));
+    let (endpoint, stored) = (Endpoint::start(), folder());
+    let relay = Floor::relay(bench.again, &endpoint.url("/"));
+    let storing = Floor::storing_relay(bench.again, &endpoint.url("/"), stored.path());
     let stage = Stage::start();
     let target = stage.topic("orders", "current");
     stage.subscribe("orders", "billing", &endpoint.url("/billing"), |spec| spec);
-    let shapes = [
-        ("1", "one event a request, one a delivery: CPU an event", Shape::ONE),
-        ("1b", "the same with events of 1 KiB", Shape::KIBIBYTE),
+    let relayed = "a relay of the same bodies, actix-web in, awc out";
+    let rows = [
+        ("1", "one event a request, one a delivery: CPU an event", Shape::ONE, &relay, relayed),
+        ("1b", "the same with events of 1 KiB", Shape::KIBIBYTE, &relay, relayed),
+        (
+            "1c",
+            "row 1 over a relay that stores",
+            Shape::ONE,
+            &storing,
+            "the relay, which syncs each event to RocksDB first",
+        ),
     ];
-    let rows = shapes.map(|(number, what, shape)| {
+    let rows = rows.map(|(number, what, shape, (floor, floored), floor_is)| {
         let (floors, figures) =
-            pairs(bench, &endpoint, (&relay, &relayed), (&stage, &target), shape, bench.scale.connections);
+            pairs(bench, &endpoint, (floor, floored), (&stage, &target), shape, bench.scale.connections);
         let each = |costs: &[Cost]| costs.iter().map(Cost::each).collect();
         Row {
             number,
             what,
             on: USUAL.to_owned(),
             unit: "µs",
-            floor_is: "a relay of the same bodies, actix-web in, awc out",
+            floor_is,
             against: Against::Floor,
             budget: 1.6,
             stretch: 1.3,

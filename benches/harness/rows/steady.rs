@@ -1,6 +1,6 @@
 //! A few hundred events a second, as on most servers: the cost of an event that shares no sync and no request with
 //! others. The relay shows how much more each event costs at such a rate, without any work of the server; the processor time of
-//! one synced append is what the disk adds to that.
+//! one synced append is what the disk adds to that, and the relay that stores has both.
 
 use std::thread;
 
@@ -12,7 +12,7 @@ use crate::harness::{
     floor::Floor,
     load::{Shape, Target, open},
     row::{Against, Row},
-    stage::{Cost, Stage},
+    stage::{Cost, Stage, folder},
 };
 
 /// Events a second.
@@ -22,8 +22,9 @@ const RATE: f64 = 300.0;
 const CONNECTIONS: usize = 4;
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
-    let (scale, endpoint, stage) = (&bench.scale, Endpoint::start(), Stage::start());
+    let (scale, endpoint, stage, stored) = (&bench.scale, Endpoint::start(), Stage::start(), folder());
     let (relay, relayed) = Floor::relay(bench.again, &endpoint.url("/"));
+    let (storing, given) = Floor::storing_relay(bench.again, &endpoint.url("/"), stored.path());
     let target = stage.topic("orders", "current");
     stage.subscribe("orders", "billing", &endpoint.url("/billing"), |spec| spec);
     let cost = |process, target: &Target, time| {
@@ -36,8 +37,10 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let probe = Probe::start(stage.folder());
     thread::sleep(scale.time);
     let sync = probe.stop().each;
+    let storing = cost(storing.id(), &given, scale.time * 2).each();
     let mut beside = costs.last().map(Cost::beside).unwrap_or_default();
     beside.push(("CPU of a synced append, µs".to_owned(), sync));
+    beside.push(("CPU of a relay that stores, µs".to_owned(), storing));
     let each = |costs: &[Cost]| costs.iter().map(Cost::each).collect();
     vec![Row {
         number: "19",
