@@ -7,6 +7,8 @@
 //! ends and the address refuses a new one, the owner counts as dead, unless it renews its record. A wrong guess does no
 //! harm: the fence of the changelog stops the former owner.
 
+mod requests;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::{Future, pending, ready},
@@ -21,7 +23,7 @@ use futures_util::future::BoxFuture;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
     net::TcpStream,
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, watch},
     time::{Instant, sleep, sleep_until, timeout},
 };
 
@@ -29,10 +31,8 @@ use super::{
     ClaimDriver, GivenUp, Lease, NodeAddress, Role,
     balance::NodeId,
     claim::{ClaimSettings, Claims, OwnershipChange, ReadProblem, ShardRole},
-    membership::{ClusterSnapshot, Command, Membership, MembershipEnd, RequestError},
-    records::{
-        CopyState, NodeRecord, RecordError, RecordStore, SettingDifference, drained_key, encode, node_key, shard_key,
-    },
+    membership::{ClusterSnapshot, Command, Membership, MembershipEnd},
+    records::{RecordError, RecordStore, SettingDifference, encode, node_key, shard_key},
 };
 
 /// The pause between two attempts to connect to an owner.
@@ -429,111 +429,6 @@ impl<S: RecordStore> Member<S> {
             }
         }
         MembershipEnd::Withdrawn
-    }
-
-    /// Does what was asked for. Returns how the membership ends, if it ends at once.
-    async fn obey(&mut self, command: Command) -> Option<MembershipEnd> {
-        match command {
-            Command::Leave => self.claims.leave(),
-            Command::Withdraw => return Some(self.withdraw().await),
-            Command::Move(shard, name, answer) => {
-                let moved = self.move_shard(shard, &name).await;
-                self.answer(answer, moved).await;
-            }
-            Command::Drain(name, drained, answer) => {
-                let done = self.drain(&name, drained).await;
-                self.answer(answer, done).await;
-            }
-            Command::Forget(name, answer) => {
-                let done = self.forget(&name).await;
-                self.answer(answer, done).await;
-            }
-        }
-        None
-    }
-
-    /// Answers a request. Who asked sees the records as they are now.
-    async fn answer(&mut self, to: oneshot::Sender<Result<(), RequestError>>, done: Result<(), RequestError>) {
-        if done.is_ok() {
-            // The next turn reads again.
-            self.read().await.ok();
-            self.publish();
-        }
-        // A client that has gone needs none.
-        to.send(done).ok();
-    }
-
-    async fn move_shard(&mut self, shard: usize, name: &str) -> Result<(), RequestError> {
-        self.read().await.ok();
-        let shards = self.claims.settings().shards;
-        if shard >= shards {
-            return Err(RequestError::Shard(shard, shards));
-        }
-        let records = self.claims.records();
-        let alive = self.claims.alive();
-        let living = records.nodes.values().map(|node| &node.value).filter(|node| alive.contains(&node.id));
-        let Some(node) = living.clone().find(|node| node.name == name) else {
-            let names: Vec<&str> = living.map(|node| node.name.as_str()).collect();
-            return Err(RequestError::NotAlive(name.to_owned(), names.join(", ")));
-        };
-        match node.copy(shard) {
-            CopyState::Complete => {}
-            CopyState::Incomplete => return Err(RequestError::CatchingUp(name.to_owned())),
-            CopyState::None | CopyState::Surplus => {
-                let has_one = |node: &&NodeRecord| node.copy(shard) == CopyState::Complete;
-                let names: Vec<&str> = living.filter(has_one).map(|node| node.name.as_str()).collect();
-                return Err(RequestError::NoCopy(name.to_owned(), shard, names.join(", ")));
-            }
-        }
-        if records.leaving().contains(&node.id) {
-            return Err(RequestError::Leaving(name.to_owned()));
-        }
-        if records.shards[shard].value.owner_id.as_ref() == Some(&node.id) {
-            return Ok(());
-        }
-        let change = self.claims.request(shard, &node.id.clone());
-        Ok(self.change(change).await?)
-    }
-
-    async fn drain(&mut self, name: &str, drained: bool) -> Result<(), RequestError> {
-        self.read().await.ok();
-        let records = self.claims.records();
-        if !records.nodes.contains_key(name) {
-            return Err(RequestError::NoRecord(name.to_owned(), records.names()));
-        }
-        let (is_drained, revision) = records.drained.get(name).copied().unwrap_or_default();
-        if is_drained != drained {
-            let value = if drained { Bytes::from_static(b"{}") } else { Bytes::new() };
-            self.write(&drained_key(name), value, revision).await?;
-        }
-        Ok(())
-    }
-
-    async fn forget(&mut self, name: &str) -> Result<(), RequestError> {
-        // An old record would show a node that renews it as silent.
-        match self.read().await {
-            Ok(true) => {}
-            Ok(false) => return Err(RecordError::Unavailable(self.problem.clone().unwrap_or_default()).into()),
-            Err(_) => return Err(RequestError::Stopping),
-        }
-        let records = self.claims.records();
-        let Some(node) = records.nodes.get(name) else {
-            return Err(match records.unreadable.get(name) {
-                Some((true, _)) => RequestError::Unreadable(name.to_owned()),
-                Some((false, _)) | None => RequestError::NoRecord(name.to_owned(), records.names()),
-            });
-        };
-        if self.claims.alive().contains(&node.value.id) {
-            return Err(RequestError::Alive(name.to_owned()));
-        }
-        let (revision, drained) = (node.revision, records.drained.get(name).copied());
-        // A node that has just come back has changed its record, and stays drained.
-        self.write(&node_key(name), Bytes::new(), revision).await?;
-        if let Some((true, revision)) = drained {
-            self.write(&drained_key(name), Bytes::new(), revision).await?;
-        }
-        tracing::info!(name, "the node is forgotten");
-        Ok(())
     }
 }
 
