@@ -4,21 +4,24 @@
 //! Each phase is a struct with what later phases need of it. A start that fails, or that a signal ends, closes what the phases
 //! before have opened.
 
+mod stop;
+
 use std::{io, rc::Rc, sync::Arc, time::Duration};
 
 use actix_rt::task::JoinHandle;
 use actix_server::ServerHandle;
 use actix_web::web;
 
+use self::stop::{RunEnd, Running};
 use super::{
-    Arbiters, Kept, Launch, ServerError, ShardCore, backup_schedule,
+    Arbiters, Kept, Launch, ServerError, ShardCore,
     certificates::{self, ShownCertificates},
     client_address::ClientAddress,
     descriptors::DescriptorBudget,
     error::io_error,
     issuer::{self, KeySetSource, TokenAccess},
     listener::{self, HttpListener, ListenerContext},
-    node::{self, EndGuard, Ownership, Standing, TenureEnd},
+    node::{self, Ownership, Standing, TenureEnd},
     reload::{Reload, ReloadSignals},
     service_notifier::ServiceNotifier,
     settings,
@@ -547,143 +550,5 @@ impl Listening {
         delivery.notifier.ready(&address.own_url);
         let serving = actix_rt::spawn(server);
         Ok(Self { health, counters: address.counters, http, serving })
-    }
-}
-
-/// A server that serves.
-struct Running {
-    recovered: Recovered,
-    delivery: Delivery,
-    control: web::Data<Control>,
-    listening: Listening,
-}
-
-impl Running {
-    /// Ends what serves, delivers and writes, in this order.
-    async fn stop(self, end: RunEnd<'_>) -> Result<Served, ServerError> {
-        let Self { recovered, delivery, control, listening } = self;
-        let Listening { health, counters, http, serving } = listening;
-        let Recovered { core, writer, timekeeper, backups, .. } = recovered;
-        let Delivery { publisher, stores, arbiters, exporter, notifier, _lifeline, .. } = delivery;
-        let ownership = end.ownership();
-        let _guard = ownership.map(|ownership| EndGuard::begin(Arc::clone(&ownership.tenure.store)));
-        if end.is_of_process() {
-            health.enter(health::StartPhase::Stopping);
-            notifier.stopping();
-            ownership.into_iter().for_each(|ownership| ownership.node.leave());
-        }
-        control.end_chaos();
-        let shutdown_timeout = core.config.server.shutdown_timeout;
-        if let RunEnd::Fenced(ownership) = &end {
-            ownership.tenure.fence();
-        }
-        // The next owner makes backups at the same destination.
-        backup_schedule::stop(&backups).await;
-        publisher.end_polls();
-        match end {
-            RunEnd::Stop => {
-                shutdown::serve_until_disconnected(&counters).await;
-                publisher.close();
-                core.registry.close();
-                shutdown::drain(&core.registry, shutdown_timeout).await;
-                http.stop(true).await;
-            }
-            RunEnd::Leave(_) | RunEnd::HandOver(_) => {
-                core.registry.close();
-                // Publishers are served meanwhile: the next owner delivers what they send.
-                shutdown::drain(&core.registry, shutdown_timeout.min(node::DRAIN_MAX)).await;
-                publisher.close();
-            }
-            RunEnd::Fenced(_) => {
-                publisher.close();
-                core.registry.close();
-            }
-        }
-        let settle = if ownership.is_some() { Duration::ZERO } else { shutdown_timeout };
-        if !stores.settle(settle).await {
-            tracing::warn!("a dead-letter file is unfinished at the stop; the next start writes it again");
-        }
-        if ownership.is_none() {
-            let served = serving.await.map_err(|error| io_error("serving")(io::Error::other(error)))?;
-            served.map_err(io_error("serving"))?;
-        }
-        timekeeper.save();
-        core.journal.close();
-        // A write may wait for the changelog, and a second signal is heard meanwhile.
-        tokio::task::spawn_blocking(move || writer.join()).await.expect("joining threads does not panic");
-        let is_of_process = end.is_of_process();
-        match end {
-            RunEnd::Stop => {}
-            RunEnd::Leave(ownership) => {
-                ownership.release().await;
-                ownership.node.left().await;
-                http.stop(false).await;
-            }
-            RunEnd::HandOver(ownership) => {
-                ownership.release().await;
-                http.stop(false).await;
-            }
-            RunEnd::Fenced(ownership) => {
-                ownership.fenced().await;
-                http.stop(false).await;
-            }
-        }
-        drop(arbiters);
-        if let Some(exporter) = exporter {
-            exporter.close();
-        }
-        if is_of_process {
-            tracing::info!("stopped");
-            Ok(Served::All)
-        } else {
-            tracing::info!("standby again");
-            Ok(Served::Ownership)
-        }
-    }
-}
-
-/// Why a server stops to serve.
-enum RunEnd<'a> {
-    /// A signal stops a server without a cluster.
-    Stop,
-    /// A signal stops the owner of a cluster's store.
-    Leave(Ownership<'a>),
-    /// The owner is asked to give the store up.
-    HandOver(Ownership<'a>),
-    /// The owner has lost the store.
-    Fenced(Ownership<'a>),
-}
-
-impl<'a> RunEnd<'a> {
-    /// Returns once the server has a reason. An owner of a cluster's store has signals of its own.
-    async fn of(ownership: Option<Ownership<'a>>, signals: &mut StopSignals) -> Result<Self, ServerError> {
-        let Some(ownership) = ownership else {
-            shutdown::wait_for_signal(signals).await?;
-            return Ok(Self::Stop);
-        };
-        let end = tokio::select! {
-            signaled = shutdown::wait_for_signal(ownership.signals) => signaled.map(|()| None)?,
-            end = ownership.tenure.ended() => Some(end),
-        };
-        Ok(match end {
-            None => Self::Leave(ownership),
-            Some(TenureEnd::Asked) => Self::HandOver(ownership),
-            Some(TenureEnd::Lost) => Self::Fenced(ownership),
-        })
-    }
-
-    /// Whether the process ends, too.
-    fn is_of_process(&self) -> bool {
-        match self {
-            Self::Stop | Self::Leave(_) => true,
-            Self::HandOver(_) | Self::Fenced(_) => false,
-        }
-    }
-
-    fn ownership(&self) -> Option<&Ownership<'a>> {
-        match self {
-            Self::Stop => None,
-            Self::Leave(ownership) | Self::HandOver(ownership) | Self::Fenced(ownership) => Some(ownership),
-        }
     }
 }
