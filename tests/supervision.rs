@@ -46,6 +46,10 @@ impl Supervised for IdleFactory {
     }
 }
 
+fn idle(begun: &Rc<Cell<u32>>) -> IdleFactory {
+    IdleFactory { history: SupervisionHistory::default(), clock: Clock::system(), begun: Rc::clone(begun) }
+}
+
 /// The parent may have started a successor, whose mailbox a late incarnation would replace: no event would wake it.
 #[actix_web::test]
 async fn an_incarnation_does_not_begin_after_its_lifeline_was_cut() {
@@ -54,11 +58,17 @@ async fn an_incarnation_does_not_begin_after_its_lifeline_was_cut() {
         let lifeline = Lifeline::new();
         let watch = lifeline.watch();
         drop(lifeline);
-        let factory =
-            IdleFactory { history: SupervisionHistory::default(), clock: Clock::system(), begun: Rc::clone(&begun) };
-        supervise(factory, watch).await;
+        supervise(idle(&begun), watch).await;
     }
     assert_eq!(begun.get(), 0);
+}
+
+#[test]
+fn supervision_takes_little_memory_beside_the_factory() {
+    // A server with ten thousand busy subscriptions has as many of these tasks.
+    let task = size_of_val(&supervise(idle(&Rc::default()), Lifeline::new().watch()));
+    let size = task - size_of::<IdleFactory>();
+    assert!(size <= 304, "{size} bytes");
 }
 
 /// Runs `body` in a runtime of its own on this thread.

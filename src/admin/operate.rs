@@ -63,7 +63,7 @@ impl SubscriptionStatusView {
             subscription: subscription.name.to_string(),
             held_by: cursor.held.map(|held| held.to_string()),
             health: HealthView::new(cursor.health),
-            endpoint: PaceView::new(*endpoint, &subscription.webhook),
+            endpoint: PaceView::new(endpoint, &subscription.webhook),
             counters: CountersView::new(cursor.counters),
             replayed: (cursor.jobs_begun > 0).then(|| CountersView::new(cursor.replayed)),
             jobs: cursor.jobs.iter().map(JobStatusView::new).collect(),
@@ -71,7 +71,7 @@ impl SubscriptionStatusView {
             oldest_unread: oldest_unread.map(|appended| appended.to_string()),
             oldest_unread_age_seconds: oldest_unread.map(|appended| now.since(appended).as_secs()),
             next_due: cursor.next_retry().map(|due| due.to_string()),
-            order: endpoint.order.map(OrderStatusView::new),
+            order: endpoint.order.as_deref().map(OrderStatusView::new),
             in_flight: *in_flight,
             late_requests: *late_requests,
             actor: IncarnationsView::new(supervision, Some(quarantined)),
@@ -97,8 +97,8 @@ impl HealthView {
 }
 
 impl PaceView {
-    fn new(endpoint: EndpointView, webhook: &Webhook) -> Self {
-        let EndpointView { rate, healthy_rate, concurrency, events_max, order: _ } = endpoint;
+    fn new(endpoint: &EndpointView, webhook: &Webhook) -> Self {
+        let EndpointView { rate, healthy_rate, concurrency, events_max, order: _ } = *endpoint;
         Self {
             rate: rate.map(Rate::per_second),
             healthy_rate: healthy_rate.map(Rate::per_second),
@@ -111,7 +111,7 @@ impl PaceView {
 }
 
 impl OrderStatusView {
-    fn new(order: OrderView) -> Self {
+    fn new(order: &OrderView) -> Self {
         Self {
             holding_keys: order.keys,
             blocked_keys: order.blocked,

@@ -106,7 +106,7 @@ pub async fn explain(
     let explanation = explain::explain(ExplainInput {
         settings: &plan.settings,
         cursor: &records.cursor,
-        endpoint: shared.state().endpoint,
+        endpoint: &shared.read_state(|state| state.endpoint.clone()),
         requests: &requests,
         end,
         seq,

@@ -42,7 +42,7 @@ pub struct ExplainInput<'a> {
     /// The subscription's cursor, including the endpoint's health.
     pub cursor: &'a Cursor,
     /// The endpoint's state beyond the cursor.
-    pub endpoint: EndpointView,
+    pub endpoint: &'a EndpointView,
     /// The requests in flight.
     pub requests: &'a [Arc<OutgoingBatch>],
     /// The end of the log.

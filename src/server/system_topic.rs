@@ -176,7 +176,7 @@ impl SystemTopic {
                 continue;
             }
             for subscription in topic.subscriptions() {
-                if let Some(Resource::NamespaceTopic(target)) = &subscription.resource {
+                if let Some(Resource::NamespaceTopic(target)) = subscription.resource.as_deref() {
                     open.extend(local_topics::find(&self.registry, &target.resource_id));
                 }
             }

@@ -333,7 +333,7 @@ impl SubscriptionActor {
             }
             Effect::ReadLog { lane, from, end } => self.read_log(lane, from, end),
             Effect::Connect => {
-                let (sender, wait) = (self.sender(), self.plan.response_timeout);
+                let (sender, wait) = (self.sender(), self.plan.response_timeout());
                 self.await_report(async move {
                     let reached = match sender {
                         // A broker that starts may accept a connection and say nothing.

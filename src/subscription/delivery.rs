@@ -56,7 +56,7 @@ pub(super) fn start(
         let kind = lane.is_job().then(|| guard.shared.job_kind(lane)).flatten();
         let trace = traced.iter().flat_map(AttemptSpan::headers);
         let headers = DeliveryPlan::job_header(lane, kind).into_iter().chain(trace).collect();
-        let batch = Batch { events, attempts_before: attempts, headers, now, wait: plan.response_timeout };
+        let batch = Batch { events, attempts_before: attempts, headers, now, wait: plan.response_timeout() };
         if let Some(lease) = lease {
             Box::pin(lease.allowed()).await;
         }
@@ -76,7 +76,7 @@ pub(super) fn start(
             Some(ResponseFault::Corrupt) => return guard.report(response_faults::corrupted(&answer)),
             Some(ResponseFault::Delay(by)) => return Box::pin(guard.delay(answer, by, &plan)).await,
         }
-        match late.filter(|_| plan.late_timeout > plan.response_timeout) {
+        match late.filter(|_| plan.late_timeout > plan.response_timeout()) {
             None => guard.report(answer),
             Some(late) => {
                 let late_report = guard.await_late(answer);
@@ -101,13 +101,13 @@ impl AttemptGuard {
     /// Reports after the delay `by`, as if the endpoint had taken that long.
     async fn delay(self, answer: RequestResult, by: Duration, plan: &DeliveryPlan) {
         let latency = answer.latency.saturating_add(by);
-        let rest = plan.response_timeout.saturating_sub(answer.latency);
+        let rest = plan.response_timeout().saturating_sub(answer.latency);
         tokio::time::sleep(by.min(rest)).await;
         if by <= rest {
             return self.report(RequestResult { latency, ..answer });
         }
         let taken = answer.outcome == Outcome::Delivered && latency <= plan.late_timeout;
-        let late_report = self.await_late(response_faults::delayed(plan.response_timeout));
+        let late_report = self.await_late(response_faults::delayed(plan.response_timeout()));
         if taken {
             tokio::time::sleep(by - rest).await;
         }

@@ -145,8 +145,6 @@ pub struct DeliveryPlan {
     pub settings: Arc<SubscriptionSettings>,
     /// The wait that the endpoint requested of any subscription; [`None`] unless it is a webhook.
     pub retry_after: Option<Arc<EndpointWait>>,
-    /// Time limit for the response.
-    pub response_timeout: Duration,
     /// Time limit, from the start of the request, in which a late success still counts.
     pub late_timeout: Duration,
     target: Target,
@@ -183,7 +181,7 @@ impl DeliveryPlan {
             Some(resource) => {
                 resource.check(schema)?;
                 Target::Resource(ResourceTarget {
-                    resource: resource.clone(),
+                    resource: Resource::clone(resource),
                     subscription_name: name.to_owned(),
                     input,
                     schema,
@@ -206,7 +204,7 @@ impl DeliveryPlan {
         // With one event per request, delivery properties need not be equal.
         let is_grouped = record.resource.as_ref().map_or(batched, |resource| resource.is_grouped());
         let grouping = property::keys(&webhook.delivery_properties).filter(|_| is_grouped).cloned().collect();
-        let maxima = record.resource.as_ref().map(Resource::limits).filter(|_| !record.has_batch_settings());
+        let maxima = record.resource.as_deref().map(Resource::limits).filter(|_| !record.has_batch_settings());
         let batch = match (record.queue, maxima) {
             (None, Some(BatchMaxima { events, bytes })) => {
                 BatchLimits { events_max: events, bytes_preferred: bytes, schema: record.delivery_schema }
@@ -234,11 +232,11 @@ impl DeliveryPlan {
             version: record.version,
             endpoint: target.endpoint(),
             attempts_max: record.retry.max_delivery_attempts,
-            since: record.starts_from.map_or(Timestamp::default(), |starts| starts.made),
+            since: record.starts_from.as_ref().map_or(Timestamp::default(), |starts| starts.made),
             time_to_live: Duration::from_secs(60 * u64::from(record.retry.event_time_to_live_in_minutes)),
             batch,
             grouping,
-            order: record.order_key.clone().map(|key| {
+            order: record.order_key.as_deref().cloned().map(|key| {
                 let (tracked_max, blocks) = (delivery.ordered_events_max as usize, record.order_blocks);
                 Arc::new(OrderSettings { key, tracked_max, blocks })
             }),
@@ -258,7 +256,7 @@ impl DeliveryPlan {
             edition,
         };
         let (settings, late_timeout) = (Arc::new(settings), delivery.late_timeout);
-        Ok(Self { record, settings, retry_after, response_timeout, late_timeout, target })
+        Ok(Self { record, settings, retry_after, late_timeout, target })
     }
 
     /// The plan for one of several parts of a spread topic. Together they keep to the limits of the event subscription; each
@@ -274,6 +272,11 @@ impl DeliveryPlan {
             if parts == 1 { order } else { Arc::new(OrderSettings { tracked_max, ..OrderSettings::clone(&order) }) }
         });
         self
+    }
+
+    /// Time limit for the response.
+    pub fn response_timeout(&self) -> Duration {
+        self.settings.request_timeout.saturating_sub(REQUEST_SLACK)
     }
 
     /// The webhook, if it is one.
@@ -305,7 +308,7 @@ impl DeliveryPlan {
     /// # Errors
     /// If the server has no identity.
     pub fn tokens(&self, options: &ClientOptions) -> Result<Option<TokenSource>, String> {
-        let audience = self.record.webhook.token_audience.as_ref();
+        let audience = self.record.webhook.token_audience.as_deref();
         audience.map(|audience| TokenSource::new(options, audience)).transpose()
     }
 
@@ -322,7 +325,7 @@ impl DeliveryPlan {
     /// fail with this error.
     pub fn check(&self, delivery: &DeliveryContext) -> Result<(), PlanError> {
         self.check_connection(delivery)?;
-        if let Some(StorageBlobDestination { resource_id, container, .. }) = &self.record.dead_letter {
+        if let Some(StorageBlobDestination { resource_id, container, .. }) = self.record.dead_letter.as_deref() {
             delivery.named_stores.find(resource_id, container)?;
         }
         match &self.target {

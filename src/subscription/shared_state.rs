@@ -97,7 +97,8 @@ struct SharedInner {
     end: Seq,
     reports: Vec<SharedStateMessage>,
     commands: CommandQueue,
-    queue: PullQueue,
+    /// Created with the first client that pulls. Boxed, as the late requests and the suspects: most subscriptions have none.
+    queue: Option<Box<PullQueue>>,
     /// Whether a write of the current incarnation is in the journal.
     writing: bool,
     /// Whether a write is durable and the actor does not know it.
@@ -107,8 +108,8 @@ struct SharedInner {
     /// Boxed: the map keeps room for several.
     requests: RequestMap<Box<InFlightRequest>>,
     next_request: RequestId,
-    late_requests: LateRequests,
-    suspects: Suspects,
+    late_requests: Option<Box<LateRequests>>,
+    suspects: Option<Box<Suspects>>,
     closing: bool,
     progressed: bool,
 }
@@ -167,14 +168,14 @@ impl SharedState {
             end,
             reports: Vec::new(),
             commands: CommandQueue::default(),
-            queue: PullQueue::default(),
+            queue: None,
             writing: false,
             written: false,
             awaits_write: false,
             requests: RequestMap::default(),
             next_request: RequestId(1),
-            late_requests: LateRequests::default(),
-            suspects: Suspects::default(),
+            late_requests: None,
+            suspects: None,
             closing: false,
             progressed: false,
         };
@@ -210,17 +211,17 @@ impl SharedState {
 
     /// How many requests have timed out and may still be answered.
     pub fn late_requests(&self) -> usize {
-        self.lock().late_requests.len()
+        self.lock().late_requests.as_ref().map_or(0, |late| late.len())
     }
 
     /// Whether the subscription has nothing to do while the log ends at `end`.
     pub fn is_idle(&self, end: Seq) -> bool {
         let inner = self.lock();
         inner.requests.is_empty()
-            && inner.late_requests.late_successes().next().is_none()
+            && inner.late_requests.as_ref().is_none_or(|late| late.late_successes().next().is_none())
             && !inner.writing
             && inner.commands.is_empty()
-            && inner.queue.is_idle()
+            && inner.queue.as_ref().is_none_or(|queue| queue.is_idle())
             && self.view().is_idle(end)
     }
 
@@ -283,15 +284,16 @@ impl SharedState {
         inner.reports.clear();
         (inner.writing, inner.written, inner.awaits_write) = (false, false, false);
         inner.commands.begin();
-        inner.queue.begin();
+        inner.queue.iter_mut().for_each(|queue| queue.begin());
         self.view().ending.clear();
         // The first input, before any other makes the new incarnation process the poison event.
-        let quarantined = inner.suspects.begin();
+        let quarantined = inner.suspects.as_mut().and_then(|suspects| suspects.begin());
         let answered = inner.requests.values().filter_map(|in_flight| {
             let answer = in_flight.answer.clone()?;
             Some(Input::Finished { request: in_flight.request.id, answer })
         });
-        let late = inner.late_requests.late_successes().map(|request| Input::Late { request: Arc::clone(request) });
+        let late = inner.late_requests.iter().flat_map(|late| late.late_successes());
+        let late = late.map(|request| Input::Late { request: Arc::clone(request) });
         let inputs = quarantined.map(Input::Quarantine).into_iter().chain(answered).chain(late).collect();
         HandedOver {
             plan: Arc::clone(&inner.plan),
@@ -321,7 +323,7 @@ impl SharedState {
     /// commands that it had taken.
     pub fn on_incarnation_end(&self, panicked: bool) {
         let mut inner = self.lock();
-        inner.suspects.on_incarnation_end(panicked);
+        inner.suspects.iter_mut().for_each(|suspects| suspects.on_incarnation_end(panicked));
         if panicked {
             inner.commands.drop_taken();
         }
@@ -341,7 +343,8 @@ impl SharedState {
     ) -> (WrittenCommands, Vec<(Lane, Seq)>) {
         let mut inner = self.lock();
         (inner.writing, inner.awaits_write) = (true, false);
-        (inner.commands.begin_write(commanded), inner.suspects.begin_write(changes))
+        let settled = inner.suspects.as_mut().map(|suspects| suspects.begin_write(changes)).unwrap_or_default();
+        (inner.commands.begin_write(commanded), settled)
     }
 
     /// Wakes the actor when its write is durable. Without this it learns that at its next wake.
@@ -366,7 +369,7 @@ impl SharedState {
             is_closing: inner.closing,
             has_requests: !inner.commands.is_empty(),
             reports: std::mem::take(&mut inner.reports),
-            pulls: inner.queue.take(),
+            pulls: inner.queue.as_mut().map(|queue| queue.take()).unwrap_or_default(),
         })
     }
 

@@ -20,6 +20,7 @@ use std::{
 };
 
 use actix::{Actor, Addr, AsyncContext, Context};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{chaos::IntendedStop, clock::Clock, event::Timestamp};
@@ -77,10 +78,11 @@ pub struct SupervisionHistory {
     /// Whether the current incarnation has not yet processed what waited for it. Read often, so it is not under the
     /// lock.
     recovering: AtomicBool,
-    history: Mutex<IncarnationHistory>,
+    /// [`None`] before an incarnation has ended unexpectedly, as of most actors.
+    history: Mutex<Option<Box<IncarnationHistory>>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct IncarnationHistory {
     ends: IncarnationEnds,
     last: Option<(IncarnationEnd, Timestamp)>,
@@ -178,14 +180,13 @@ impl SupervisionHistory {
 
     /// A snapshot of the state.
     pub fn supervision(&self) -> Supervision {
-        let IncarnationHistory { ends, last, recoveries, .. } = &*self.history();
-        let (incarnation, restarts) = (self.incarnation(), self.restarts());
-        Supervision { incarnation, restarts, ends: *ends, last: *last, recoveries: recoveries.clone() }
+        let IncarnationHistory { ends, last, recoveries, .. } = self.history().as_deref().cloned().unwrap_or_default();
+        Supervision { incarnation: self.incarnation(), restarts: self.restarts(), ends, last, recoveries }
     }
 
     /// Ended incarnations, by cause.
     pub fn ends(&self) -> IncarnationEnds {
-        self.history().ends
+        self.history().as_deref().map(|history| history.ends).unwrap_or_default()
     }
 
     /// Where an intended end is noted. It counts neither for the delay nor against an event.
@@ -203,6 +204,7 @@ impl SupervisionHistory {
         // Read first: called at every wake of a topic, usually with nothing to note.
         if self.recovering.load(Ordering::Relaxed) && self.recovering.swap(false, Ordering::AcqRel) {
             let mut history = self.history();
+            let history = history.get_or_insert_default();
             if let Some(ended_at) = history.ended_at.take() {
                 history.recoveries.add(clock.now().since(ended_at));
             }
@@ -211,7 +213,7 @@ impl SupervisionHistory {
 
     /// When the last incarnation ended, until the current one has recovered.
     pub fn down_since(&self) -> Option<Timestamp> {
-        if self.recovering.load(Ordering::Acquire) { self.history().ended_at } else { None }
+        if self.recovering.load(Ordering::Acquire) { self.history().as_deref()?.ended_at } else { None }
     }
 
     /// Notes that the actor ended at `at` with its parent.
@@ -237,6 +239,7 @@ impl SupervisionHistory {
 
     fn note(&self, end: IncarnationEnd, at: Timestamp) {
         let mut history = self.history();
+        let history = history.get_or_insert_default();
         match end {
             IncarnationEnd::Panicked => history.ends.panicked += 1,
             IncarnationEnd::Killed => history.ends.killed += 1,
@@ -261,7 +264,7 @@ impl SupervisionHistory {
         }
     }
 
-    fn history(&self) -> MutexGuard<'_, IncarnationHistory> {
+    fn history(&self) -> MutexGuard<'_, Option<Box<IncarnationHistory>>> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -295,6 +298,15 @@ pub trait Supervised: 'static {
     }
 }
 
+/// Starts an incarnation, which first runs when this task waits. In a function of its own, because a task keeps room for
+/// every value that it has borrowed, such as the context.
+fn start<A: Actor<Context = Context<A>>>(actor: A) -> (Addr<A>, JoinHandle<()>) {
+    let mut context = Context::new();
+    // The mailbox carries only faults that are injected. A limit could only lose one.
+    context.set_mailbox_capacity(0);
+    (context.address(), actix_rt::spawn(context.into_future(actor)))
+}
+
 /// Runs and restarts an actor until its lifeline is cut or there is nothing left to build. Spawn it on the arbiter on
 /// which the actor runs.
 pub async fn supervise<S: Supervised>(supervised: S, lifeline: LifelineWatch) {
@@ -308,13 +320,9 @@ pub async fn supervise<S: Supervised>(supervised: S, lifeline: LifelineWatch) {
         };
         let Some(actor) = built else { return };
         supervised.history().begin();
-        let mut context = Context::new();
-        // The mailbox carries only faults that are injected. A limit could only lose one.
-        context.set_mailbox_capacity(0);
         // An actor without an address stops, and the actor may not have handed one out.
-        let address = context.address();
+        let (address, mut task) = start(actor);
         supervised.started(address.clone());
-        let mut task = actix_rt::spawn(context.into_future(actor));
         let ended = tokio::select! {
             biased;
             () = lifeline.cut() => {

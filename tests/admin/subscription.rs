@@ -491,8 +491,8 @@ fn identities_are_shown_around_their_destinations_and_kept_by_a_change_of_someth
     }
     for removed in ["deadLetterWithResourceIdentity", "deadLetterDestination"] {
         let changed = patched(json!({removed: null}));
-        assert!(changed.dead_letter.is_none() && changed.identities.dead_letter.is_none(), "{removed}");
-        assert_eq!(changed.identities.delivery, record.identities.delivery, "{removed}");
+        assert!(changed.dead_letter.is_none() && changed.dead_letter_identity().is_none(), "{removed}");
+        assert_eq!(changed.delivery_identity(), record.delivery_identity(), "{removed}");
     }
     let plain = json!({"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9000/other"}});
     for (body, has_identity) in [
@@ -503,8 +503,8 @@ fn identities_are_shown_around_their_destinations_and_kept_by_a_change_of_someth
         (json!({"destination": plain}), false),
     ] {
         let changed = patched(body.clone());
-        assert_eq!(changed.identities.delivery.is_some(), has_identity, "{body}");
-        assert_eq!(changed.identities.dead_letter, record.identities.dead_letter, "{body}");
+        assert_eq!(changed.delivery_identity().is_some(), has_identity, "{body}");
+        assert_eq!(changed.dead_letter_identity(), record.dead_letter_identity(), "{body}");
         assert_eq!(shown(&changed)["destination"].is_null(), has_identity, "{body}");
         assert!(changed.webhook.token_audience.is_some(), "{body}");
     }

@@ -25,7 +25,7 @@ fn blocking(tracked_max: usize) -> SubscriptionSettings {
 }
 
 fn order(driver: &Driver) -> OrderView {
-    driver.core.endpoint(driver.now).order.expect("it has an order")
+    *driver.core.endpoint(driver.now).order.expect("it has an order")
 }
 
 fn sent(driver: &Driver) -> Vec<u64> {

@@ -106,7 +106,7 @@ fn ask(driver: &Driver, settings: &SubscriptionSettings, requests: &[Arc<Outgoin
     explain(ExplainInput {
         settings,
         cursor: &driver.disk.cursor,
-        endpoint: driver.core.endpoint(driver.now),
+        endpoint: &driver.core.endpoint(driver.now),
         requests,
         end: driver.end(),
         seq: Seq(seq),
@@ -372,7 +372,7 @@ fn an_event_that_an_earlier_process_sent_is_sent_again() {
         let explanation = explain(ExplainInput {
             settings: &settings,
             cursor: &cursor,
-            endpoint: EndpointView::default(),
+            endpoint: &EndpointView::default(),
             requests: &[],
             end: Seq(9),
             seq: Seq(seq),

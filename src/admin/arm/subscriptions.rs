@@ -179,7 +179,7 @@ fn check_start(
     target: &str,
 ) -> Result<(), AdminError> {
     let (now, before) = (control.clock.now(), topic.subscription(&requested.key()));
-    let started = before.as_ref().and_then(|before| before.starts_from);
+    let started = before.as_ref().and_then(|before| before.starts_from.as_deref());
     let Some(starts) = &mut requested.starts_from else { return Ok(()) };
     if before.is_some() && started.is_none_or(|started| started.at != starts.at) {
         let problem = format!(

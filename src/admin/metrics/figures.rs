@@ -128,9 +128,9 @@ impl SubscriptionFigures {
             time_to_live: Some(counted.time_to_live),
             pending: cursor.counters.pending + cursor.replayed.pending,
             next_due: cursor.next_retry(),
-            holding_keys: counted.endpoint.order.map_or(0, |order| order.keys as u64),
-            held_back: counted.endpoint.order.map_or(0, |order| order.events as u64),
-            blocked_keys: counted.endpoint.order.map_or(0, |order| order.blocked as u64),
+            holding_keys: counted.endpoint.order.as_deref().map_or(0, |order| order.keys as u64),
+            held_back: counted.endpoint.order.as_deref().map_or(0, |order| order.events as u64),
+            blocked_keys: counted.endpoint.order.as_deref().map_or(0, |order| order.blocked as u64),
             // Totals are written after the cursor and read before it, so the difference is never negative.
             waiting: dead_lettered.saturating_sub(dead_letters.handled().unwrap_or_default()),
             in_flight: counted.in_flight as u64,

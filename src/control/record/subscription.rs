@@ -36,9 +36,9 @@ pub struct SubscriptionRecord {
     /// with pull delivery.
     #[serde(default)]
     pub webhook: Webhook,
-    /// A destination other than a webhook.
+    /// A destination other than a webhook. Boxed, as what follows: most subscriptions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resource: Option<Resource>,
+    pub resource: Option<Box<Resource>>,
     /// Settings of pull delivery. [`None`] with push delivery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueSettings>,
@@ -53,12 +53,12 @@ pub struct SubscriptionRecord {
     pub retry: RetryPolicy,
     /// `retryPolicy.schedule`, an extension. [`None`]: the schedule of the topic's edition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry_schedule: Option<RetryScheduleSpec>,
+    pub retry_schedule: Option<Box<RetryScheduleSpec>>,
     /// Destination of dead letters. [`None`]: events that are given up are dropped, counted and recorded in the ledger.
-    pub dead_letter: Option<StorageBlobDestination>,
+    pub dead_letter: Option<Box<StorageBlobDestination>>,
     /// Identities of delivery and dead-lettering.
-    #[serde(default, skip_serializing_if = "ManagedIdentities::is_none")]
-    pub identities: ManagedIdentities,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identities: Option<Box<ManagedIdentities>>,
     /// `deadLetterInProbation`, an extension: while the endpoint is suspended for a client error, due events are
     /// dead-lettered at once.
     #[serde(default)]
@@ -68,7 +68,7 @@ pub struct SubscriptionRecord {
     pub on_gone: OnGone,
     /// `ordering`, an extension: events with the same value of this key are delivered one after the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub order_key: Option<FilterKey>,
+    pub order_key: Option<Box<FilterKey>>,
     /// `onFailure` of `ordering` is `block`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub order_blocks: bool,
@@ -76,7 +76,7 @@ pub struct SubscriptionRecord {
     pub labels: Vec<String>,
     /// `startsFrom`, an extension: the subscription began with events that were published earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub starts_from: Option<StartsFrom>,
+    pub starts_from: Option<Box<StartsFrom>>,
     /// When it is deleted automatically.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
@@ -157,6 +157,16 @@ impl SubscriptionRecord {
         self.resource.as_ref().is_none_or(|resource| Resource::has_batches(resource.name()))
     }
 
+    /// The identity of deliveries.
+    pub fn delivery_identity(&self) -> Option<&ResourceIdentity> {
+        self.identities.as_deref()?.delivery.as_ref()
+    }
+
+    /// The identity of dead-lettering.
+    pub fn dead_letter_identity(&self) -> Option<&ResourceIdentity> {
+        self.identities.as_deref()?.dead_letter.as_ref()
+    }
+
     /// The key in its topic or domain: its name in lower case, after the domain topic's name and a slash if it has one.
     pub fn key(&self) -> String {
         match &self.filter.domain_topic {
@@ -180,8 +190,9 @@ pub struct ManagedIdentities {
 }
 
 impl ManagedIdentities {
-    fn is_none(&self) -> bool {
-        *self == Self::default()
+    /// As a record has them.
+    pub fn stored(self) -> Option<Box<Self>> {
+        (self != Self::default()).then(|| Box::new(self))
     }
 }
 
@@ -260,7 +271,7 @@ pub struct Webhook {
     pub minimum_tls_version: MinimumTlsVersion,
     /// For whom access tokens of the server are; [`None`]: requests have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub token_audience: Option<TokenAudience>,
+    pub token_audience: Option<Box<TokenAudience>>,
     /// Name of the client certificate to present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_certificate: Option<String>,
@@ -269,7 +280,7 @@ pub struct Webhook {
     pub proxy: Option<String>,
     /// How requests are signed. [`None`]: not signed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub signing: Option<Signing>,
+    pub signing: Option<Box<Signing>>,
     /// `deliveryAttributeMappings`. They may contain secrets: only `getDeliveryAttributes` returns them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delivery_properties: Vec<DeliveryProperty>,

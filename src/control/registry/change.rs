@@ -216,14 +216,14 @@ impl Registry {
                 record.number = child.number();
                 record.version = child.shared.plan().record.version + 1;
                 // The beginning never changes.
-                record.starts_from = child.shared.plan().record.starts_from;
+                record.starts_from.clone_from(&child.shared.plan().record.starts_from);
             }
             None => {
                 self.check_subscription_limit(&topic, &key)?;
                 next.subscriptions += 1;
                 record.number = SubscriptionId(next.subscriptions);
                 record.version = 1;
-                let start = topic.start(record.starts_from).await?;
+                let start = topic.start(record.starts_from.as_deref()).await?;
                 let subscription_key = SubscriptionKey { partition: topic.partition(), subscription: record.number };
                 changes.push(MetaChange::Subscribe(subscription_key, start));
                 changes.push(next.put());

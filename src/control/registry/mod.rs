@@ -314,7 +314,7 @@ impl Registry {
     /// The edition of the topic, with the subscription's own schedule if it has one.
     fn edition_for(&self, topic: &TopicRecord, record: &SubscriptionRecord) -> Result<Arc<Edition>, Error> {
         let edition = self.edition(&topic.edition)?;
-        let retry = match &record.retry_schedule {
+        let retry = match record.retry_schedule.as_deref() {
             None => return Ok(edition),
             Some(RetryScheduleSpec::Edition(name)) => self.edition(name)?.retry.clone(),
             Some(RetryScheduleSpec::Waits(waits)) => edition.retry.with_waits(waits).map_err(Error::Refused)?,

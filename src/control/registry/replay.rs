@@ -160,8 +160,8 @@ impl TopicHandle {
     }
 
     /// Where a new subscription with `startsFrom` begins; [`None`] without it.
-    pub(super) async fn start(&self, from: Option<StartsFrom>) -> Result<Option<Seq>, Error> {
-        let Some(StartsFrom { at, .. }) = from else { return Ok(None) };
+    pub(super) async fn start(&self, from: Option<&StartsFrom>) -> Result<Option<Seq>, Error> {
+        let Some(&StartsFrom { at, .. }) = from else { return Ok(None) };
         let end = self.journal.end(self.partition()).ok_or(journal::Error::Unknown)?;
         let start = self.resolve(ReplayPoint::Since(at), end.next).await?;
         if let Some(bound) = self.journal.limits().backlog {

@@ -111,7 +111,7 @@ impl PaceRecord {
 }
 
 /// The endpoint's state beyond its health, for people; not stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointView {
     /// Its maximum rate; [`None`] without a pace or while it is suspended.
     pub rate: Option<Rate>,
@@ -121,8 +121,8 @@ pub struct EndpointView {
     pub concurrency: u32,
     /// Maximum events per request.
     pub events_max: u32,
-    /// What the order by key holds back; [`None`] without an order.
-    pub order: Option<OrderView>,
+    /// What the order by key holds back; [`None`] without an order, as in most subscriptions.
+    pub order: Option<Box<OrderView>>,
 }
 
 /// What a subscription holds back, for people.

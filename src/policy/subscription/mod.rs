@@ -404,7 +404,10 @@ impl Subscription {
 
     /// The endpoint's state, for people.
     pub fn endpoint(&self, now: Timestamp) -> EndpointView {
-        EndpointView { order: self.ordering.as_deref().map(Ordering::view), ..self.endpoint.view(now) }
+        EndpointView {
+            order: self.ordering.as_deref().map(|ordering| Box::new(ordering.view())),
+            ..self.endpoint.view(now)
+        }
     }
 
     /// Why a command does not apply in the current state.

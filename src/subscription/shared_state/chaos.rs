@@ -15,14 +15,16 @@ impl SharedState {
 
     /// Makes the actor panic the next `times` times that this event is the current event.
     pub fn poison(&self, event_id: &str, times: u32) {
-        self.lock().suspects.poison = Some(Box::new((event_id.to_owned(), times)));
+        self.lock().suspects.get_or_insert_default().poison = Some(Box::new((event_id.to_owned(), times)));
         self.has_poison.store(true, Ordering::Release);
     }
 
     /// Removes all faults of this subscription.
     pub fn clear_faults(&self) {
         self.has_poison.store(false, Ordering::Release);
-        self.lock().suspects.poison = None;
+        if let Some(suspects) = &mut self.lock().suspects {
+            suspects.poison = None;
+        }
         self.doomed.store(0, Ordering::Relaxed);
     }
 

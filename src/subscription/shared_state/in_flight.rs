@@ -69,7 +69,7 @@ impl SharedState {
         let mut inner = self.lock();
         let Some(in_flight) = inner.requests.get_mut(id) else { return };
         let (request, task) = (Arc::clone(&in_flight.request), in_flight.task.take());
-        let cut = inner.late_requests.begin(request, task);
+        let cut = inner.late_requests.get_or_insert_default().begin(request, task);
         drop(inner);
         if let Some(cut) = cut {
             cut.abort();
@@ -79,8 +79,9 @@ impl SharedState {
     /// The wait for a late response ended; `taken` says whether a success arrived.
     pub(in crate::subscription) fn end_late(&self, id: RequestId, taken: bool) {
         let mut inner = self.lock();
-        let Some(request) = inner.late_requests.end(id).filter(|_| taken) else { return };
-        inner.late_requests.late_success(Arc::clone(&request));
+        let Some(late) = &mut inner.late_requests else { return };
+        let Some(request) = late.end(id).filter(|_| taken) else { return };
+        late.late_success(Arc::clone(&request));
         inner.reports.push(SharedStateMessage::Input(Input::Late { request }));
         self.wake(inner);
     }
@@ -96,7 +97,9 @@ impl SharedState {
         settled: &[(Lane, Seq)],
     ) {
         let mut inner = self.lock();
-        inner.suspects.settle(settled);
+        if let Some(suspects) = &mut inner.suspects {
+            suspects.settle(settled);
+        }
         for (id, key, order) in struck {
             if let Some(in_flight) = inner.requests.get_mut(*id) {
                 Arc::make_mut(&mut in_flight.request).detach(*key, *order);
@@ -105,8 +108,8 @@ impl SharedState {
         for id in requests {
             inner.requests.remove(*id);
         }
-        for id in late {
-            inner.late_requests.settled(*id);
+        if let Some(late_requests) = &mut inner.late_requests {
+            late.iter().for_each(|id| late_requests.settled(*id));
         }
         inner.progressed |= !requests.is_empty();
         if inner.incarnation == incarnation {

@@ -96,13 +96,14 @@ impl Drop for WaitingClient {
         self.answer.close();
         let left = self.answer.try_recv().unwrap_or_default();
         let mut inner = self.shared.lock();
-        if inner.queue.waiting.remove(&self.id).is_some() {
-            inner.queue.inputs.push_back(Input::Withdraw(self.id));
+        let Some(queue) = &mut inner.queue else { return };
+        if queue.waiting.remove(&self.id).is_some() {
+            queue.inputs.push_back(Input::Withdraw(self.id));
         }
         if !left.is_empty() {
-            inner.queue.inputs.push_back(give_back(left));
+            queue.inputs.push_back(give_back(left));
         }
-        if !inner.queue.inputs.is_empty() {
+        if !queue.inputs.is_empty() {
             self.shared.wake(inner);
         }
     }
@@ -113,9 +114,10 @@ impl SharedState {
     pub fn receive(self: &Arc<Self>, events_max: u32) -> WaitingClient {
         let (reply, answer) = oneshot::channel();
         let mut inner = self.lock();
-        let id = ReceiveId(inner.queue.next());
-        inner.queue.waiting.insert(id, (events_max, reply));
-        inner.queue.inputs.push_back(Input::Receive(id, events_max));
+        let queue = inner.queue.get_or_insert_default();
+        let id = ReceiveId(queue.next());
+        queue.waiting.insert(id, (events_max, reply));
+        queue.inputs.push_back(Input::Receive(id, events_max));
         self.wake(inner);
         WaitingClient { shared: Arc::clone(self), id, answer }
     }
@@ -125,9 +127,10 @@ impl SharedState {
     pub fn claim(&self, action: LeaseAction, leases: Vec<Lease>) -> oneshot::Receiver<Vec<LeaseResult>> {
         let (reply, answer) = oneshot::channel();
         let mut inner = self.lock();
-        let id = inner.queue.next();
-        inner.queue.claims.insert(id, reply);
-        inner.queue.inputs.push_back(Input::Claim(LeaseClaim { id, action, leases }));
+        let queue = inner.queue.get_or_insert_default();
+        let id = queue.next();
+        queue.claims.insert(id, reply);
+        queue.inputs.push_back(Input::Claim(LeaseClaim { id, action, leases }));
         self.wake(inner);
         answer
     }
@@ -135,7 +138,7 @@ impl SharedState {
     /// Returns the events of an answer that did not reach its client. They do not count as an attempt.
     pub fn take_back_leases(&self, leases: Vec<Lease>) {
         let mut inner = self.lock();
-        inner.queue.inputs.push_back(taken_back(leases));
+        inner.queue.get_or_insert_default().inputs.push_back(taken_back(leases));
         self.wake(inner);
     }
 
@@ -148,7 +151,7 @@ impl SharedState {
 
     /// How many clients wait.
     pub fn waiting(&self) -> usize {
-        self.lock().queue.waiting.len()
+        self.lock().queue.as_ref().map_or(0, |queue| queue.waiting.len())
     }
 
     /// Whether no actor runs. The topic's actor starts one when it learns of work.
@@ -159,7 +162,7 @@ impl SharedState {
     /// Hands over events that are durably leased to the client. If the client has gone, returns the input that takes
     /// them back.
     pub(in crate::subscription) fn hand_over(&self, to: ReceiveId, events: Received) -> Option<Input> {
-        let waiting = self.lock().queue.waiting.remove(&to);
+        let waiting = self.lock().queue.as_mut().and_then(|queue| queue.waiting.remove(&to));
         let left = match waiting {
             Some((_, reply)) => reply.send(events).err()?,
             None => events,
@@ -169,7 +172,7 @@ impl SharedState {
 
     /// Answers a claim.
     pub(in crate::subscription) fn report_results(&self, to: u64, verdicts: Vec<LeaseResult>) {
-        if let Some(reply) = self.lock().queue.claims.remove(&to) {
+        if let Some(reply) = self.lock().queue.as_mut().and_then(|queue| queue.claims.remove(&to)) {
             // The client may have gone. The claim took effect all the same.
             reply.send(verdicts).ok();
         }

@@ -142,7 +142,8 @@ impl Drop for CurrentEvent<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let mut inner = self.shared.lock();
-            inner.suspects.current_event = Some(Box::new((self.item, self.event.id().into_owned())));
+            inner.suspects.get_or_insert_default().current_event =
+                Some(Box::new((self.item, self.event.id().into_owned())));
         }
     }
 }
@@ -162,7 +163,7 @@ impl SharedState {
     /// Panics if chaos makes the actor panic on this event.
     pub(in crate::subscription) fn panic_if_poisoned(&self, event: &Event) {
         let mut inner = self.lock();
-        if let Some((poisoned, times)) = inner.suspects.poison.as_deref_mut()
+        if let Some((poisoned, times)) = inner.suspects.as_mut().and_then(|suspects| suspects.poison.as_deref_mut())
             && **poisoned == *event.id()
             && *times > 0
         {
@@ -175,23 +176,23 @@ impl SharedState {
     /// The quarantined events of a lane. Usually empty.
     pub(in crate::subscription) fn quarantined_seqs(&self, lane: Lane) -> Vec<Seq> {
         let inner = self.lock();
-        let suspects = inner.suspects.suspects.iter();
+        let suspects = inner.suspects.iter().flat_map(|suspects| &suspects.suspects);
         let quarantined = suspects.filter(|((of, _), suspect)| *of == lane && suspect.deaths >= DEATHS_MAX);
         quarantined.map(|((_, seq), _)| *seq).collect()
     }
 
     /// The events that were quarantined.
     pub fn quarantined(&self) -> QuarantinedEvents {
-        self.lock().suspects.quarantined.clone()
+        self.lock().suspects.as_ref().map(|suspects| suspects.quarantined.clone()).unwrap_or_default()
     }
 
     /// How many events were quarantined.
     pub fn quarantined_count(&self) -> u64 {
-        self.lock().suspects.quarantined.count
+        self.lock().suspects.as_ref().map_or(0, |suspects| suspects.quarantined.count)
     }
 
     /// How many suspects are not settled yet.
     pub fn suspects(&self) -> usize {
-        self.lock().suspects.suspects.len()
+        self.lock().suspects.as_ref().map_or(0, |suspects| suspects.suspects.len())
     }
 }

@@ -50,7 +50,7 @@ fn check(
     let explanation = explain(ExplainInput {
         settings: &settings,
         cursor: &cursor,
-        endpoint: EndpointView::default(),
+        endpoint: &EndpointView::default(),
         requests: &[],
         end: Seq(9),
         seq: Seq(4),

@@ -147,10 +147,11 @@ impl WebhookBody {
             token_audience: check::token_audience(
                 self.azure_active_directory_tenant_id,
                 self.azure_active_directory_application_id_or_uri,
-            )?,
+            )?
+            .map(Box::new),
             client_certificate: self.client_certificate,
             proxy: self.proxy,
-            signing: self.signing,
+            signing: self.signing.map(Box::new),
             delivery_properties: attribute::read(
                 "destination.properties.deliveryAttributeMappings",
                 self.delivery_attribute_mappings.unwrap_or_default(),
@@ -176,7 +177,7 @@ impl WebhookBody {
                 .map(|one| one.application.clone()),
             client_certificate: webhook.client_certificate.clone(),
             proxy: webhook.proxy.clone(),
-            signing: webhook.signing.clone(),
+            signing: webhook.signing.as_deref().cloned(),
             delivery_attribute_mappings: (!webhook.delivery_properties.is_empty())
                 .then(|| attribute::to_json(&webhook.delivery_properties)),
         }

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use crate::{
     admin::model::{InvalidRequest, canonicalize, read, take},
-    control::record::subscription::{ManagedIdentities, ResourceIdentity, ResourceIdentityKind, Webhook},
+    control::record::subscription::{
+        ManagedIdentities, ResourceIdentity, ResourceIdentityKind, SubscriptionRecord, Webhook,
+    },
     deliver::resource::Resource,
 };
 
@@ -86,17 +88,20 @@ impl Pair {
 }
 
 /// [`Pair::settle`] for both destinations.
-pub(super) fn settle(value: &mut Value, existing: &ManagedIdentities) -> Result<ManagedIdentities, InvalidRequest> {
+pub(super) fn settle(
+    value: &mut Value,
+    existing: Option<&SubscriptionRecord>,
+) -> Result<ManagedIdentities, InvalidRequest> {
     Ok(ManagedIdentities {
-        delivery: DELIVERY.settle(value, existing.delivery.as_ref())?,
-        dead_letter: DEAD_LETTER.settle(value, existing.dead_letter.as_ref())?,
+        delivery: DELIVERY.settle(value, existing.and_then(SubscriptionRecord::delivery_identity))?,
+        dead_letter: DEAD_LETTER.settle(value, existing.and_then(SubscriptionRecord::dead_letter_identity))?,
     })
 }
 
 /// [`Pair::wrap`] for both destinations.
-pub(super) fn wrap(value: &mut Value, identities: &ManagedIdentities) {
-    DELIVERY.wrap(value, identities.delivery.as_ref());
-    DEAD_LETTER.wrap(value, identities.dead_letter.as_ref());
+pub(super) fn wrap(value: &mut Value, record: &SubscriptionRecord) {
+    DELIVERY.wrap(value, record.delivery_identity());
+    DEAD_LETTER.wrap(value, record.dead_letter_identity());
 }
 
 /// Checks that events can be delivered in the name of `identity`.

@@ -77,7 +77,7 @@ pub fn put(
     let mut identities = ManagedIdentities::default();
     if let Some(mut properties) = take(&mut value, "properties") {
         let under = |invalid: InvalidRequest| invalid.under("properties");
-        identities = identity::settle(&mut properties, &identities).map_err(under)?;
+        identities = identity::settle(&mut properties, None).map_err(under)?;
         settle(&mut properties).map_err(under)?;
         secrets::restore(properties.get_mut("destination"), existing);
         value["properties"] = properties;
@@ -106,7 +106,7 @@ pub fn patch(
              the top",
         ));
     }
-    let identities = identity::settle(&mut patch, &existing.identities)?;
+    let identities = identity::settle(&mut patch, Some(existing))?;
     let mut value = value_of(&settable(existing));
     give_way(&mut value, &patch);
     merge(&mut value, patch);
@@ -163,7 +163,7 @@ fn record(
         name: name.clone(),
         queue: None,
         webhook,
-        resource,
+        resource: resource.map(Box::new),
         filter: check::filter(properties.filter.unwrap_or_default(), topic.input_schema, ranges)?,
         delivery_schema,
         transform: properties.transform.map(Box::new),
@@ -175,15 +175,15 @@ fn record(
                 .time_to_live_minutes
                 .check("retryPolicy.eventTimeToLiveInMinutes", retry.event_time_to_live_in_minutes)?,
         },
-        retry_schedule: retry.schedule,
+        retry_schedule: retry.schedule.map(Box::new),
         dead_letter_in_probation: check::in_probation(properties.dead_letter_in_probation, dead_letter.as_ref())?,
         on_gone: check::on_gone(properties.on_gone.as_deref())?,
-        order_key,
+        order_key: order_key.map(Box::new),
         order_blocks,
-        dead_letter,
-        identities,
+        dead_letter: dead_letter.map(Box::new),
+        identities: identities.stored(),
         labels: properties.labels.unwrap_or_default(),
-        starts_from: properties.starts_from.as_deref().map(check::starts_from).transpose()?,
+        starts_from: properties.starts_from.as_deref().map(check::starts_from).transpose()?.map(Box::new),
         expires: properties.expiration_time_utc.as_deref().map(check::expiration).transpose()?,
         system_data: None,
     };
@@ -202,7 +202,7 @@ pub(in crate::admin) fn set(record: &SubscriptionRecord, topic: &TopicRecord) ->
 /// The settable properties of a record, with its identities.
 fn identified(record: &SubscriptionRecord) -> Value {
     let mut value = value_of(&settable(record));
-    identity::wrap(&mut value, &record.identities);
+    identity::wrap(&mut value, record);
     value
 }
 
@@ -242,7 +242,7 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
         retry_policy: Some(RetryPolicyBody {
             max_delivery_attempts: Some(retry.max_delivery_attempts.into()),
             event_time_to_live_in_minutes: Some(retry.event_time_to_live_in_minutes.into()),
-            schedule: retry_schedule.clone(),
+            schedule: retry_schedule.as_deref().cloned(),
         }),
         dead_letter_destination: dead_letter.as_ref().map(|dead_letter| DeadLetterBody {
             delivery_retry_period_in_days: dead_letter.retry_period_days.map(i64::from),
@@ -252,8 +252,8 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
         // gridhook's own properties appear only if they were set, because Azure's clients do not know them.
         dead_letter_in_probation: dead_letter_in_probation.then_some(true),
         on_gone: (*on_gone != OnGone::default()).then(|| check::on_gone_name(*on_gone).to_owned()),
-        ordering: check::ordering_body(order_key.as_ref(), *order_blocks),
-        starts_from: starts_from.map(|starts| starts.at.to_string()),
+        ordering: check::ordering_body(order_key.as_deref(), *order_blocks),
+        starts_from: starts_from.as_ref().map(|starts| starts.at.to_string()),
         expiration_time_utc: expires.map(|expires| expires.to_string()),
     }
 }

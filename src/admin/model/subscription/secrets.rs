@@ -49,7 +49,7 @@ pub(super) fn restore(destination: Option<&mut Value>, existing: Option<&Subscri
         restore_attribute(mapping, existing);
     }
     if let (Some(Value::Array(given)), Some(Signing { secrets })) =
-        (webhook.pointer_mut("/signing/secrets"), &existing.signing)
+        (webhook.pointer_mut("/signing/secrets"), existing.signing.as_deref())
     {
         for (given, secret) in given.iter_mut().zip(secrets) {
             if given.as_str() == Some(hidden_signing(secret).as_str()) {

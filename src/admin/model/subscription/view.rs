@@ -96,7 +96,7 @@ fn properties(record: &SubscriptionRecord, topic: String) -> SubscriptionViewPro
         ordering,
         starts_from,
     } = settable(record);
-    let ManagedIdentities { delivery, dead_letter } = record.identities.clone();
+    let ManagedIdentities { delivery, dead_letter } = record.identities.as_deref().cloned().unwrap_or_default();
     let (destination, delivery_with_resource_identity) = identified(DestinationView::of(record), delivery);
     let (dead_letter_destination, dead_letter_with_resource_identity) = match (dead_letter_destination, dead_letter) {
         (Some(dead_letter_destination), Some(identity)) => {

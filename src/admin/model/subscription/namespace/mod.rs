@@ -103,7 +103,7 @@ pub(super) fn patch(
     body: &[u8],
 ) -> Result<SubscriptionRecord, InvalidRequest> {
     let mut patch = parse(body)?;
-    let identity = settle_identity(&mut patch, existing.identities.delivery.as_ref())?;
+    let identity = settle_identity(&mut patch, existing.delivery_identity())?;
     let mut value = json!({ "properties": plain(existing) });
     give_way(&mut value, &patch);
     merge(&mut value, patch);
@@ -243,7 +243,7 @@ fn record(
         name: name.clone(),
         queue,
         webhook,
-        resource,
+        resource: resource.map(Box::new),
         filter: filter(properties.filters_configuration.unwrap_or_default(), ranges)?,
         delivery_schema,
         transform: properties.transform.map(Box::new),
@@ -252,14 +252,14 @@ fn record(
             event_time_to_live_in_minutes: minutes.map_err(under)?,
         },
         retry_schedule: None,
-        dead_letter,
-        identities: ManagedIdentities { delivery: identity, dead_letter: of_dead_letters.flatten() },
+        dead_letter: dead_letter.map(Box::new),
+        identities: ManagedIdentities { delivery: identity, dead_letter: of_dead_letters.flatten() }.stored(),
         dead_letter_in_probation: false,
         on_gone: OnGone::default(),
-        order_key,
+        order_key: order_key.map(Box::new),
         order_blocks,
         labels: Vec::new(),
-        starts_from: properties.starts_from.as_deref().map(check::starts_from).transpose()?,
+        starts_from: properties.starts_from.as_deref().map(check::starts_from).transpose()?.map(Box::new),
         expires: properties.expiration_time_utc.as_deref().map(check::expiration).transpose()?,
         system_data: None,
     };
@@ -312,7 +312,7 @@ fn filter(given: FiltersConfiguration, ranges: &EditionRanges) -> Result<Filter,
 pub(super) fn settable(record: &SubscriptionRecord) -> Value {
     let mut properties = plain(record);
     if let Some(push) = properties.pointer_mut("/deliveryConfiguration/push") {
-        identity::DELIVERY.wrap(push, record.identities.delivery.as_ref());
+        identity::DELIVERY.wrap(push, record.delivery_identity());
     }
     properties
 }
@@ -365,7 +365,7 @@ fn plain(record: &SubscriptionRecord) -> Value {
 
 fn delivery(record: &SubscriptionRecord) -> DeliveryConfigurationView {
     let RetryPolicy { max_delivery_attempts, event_time_to_live_in_minutes } = record.retry;
-    let identity = record.identities.dead_letter.as_ref();
+    let identity = record.dead_letter_identity();
     let terms = DeliveryTermsView {
         max_delivery_count: max_delivery_attempts,
         event_time_to_live: duration::iso(60 * event_time_to_live_in_minutes),
@@ -380,7 +380,7 @@ fn delivery(record: &SubscriptionRecord) -> DeliveryConfigurationView {
         }
         None => {
             let (destination, delivery_with_resource_identity) =
-                identified(DestinationView::of(record), record.identities.delivery.clone());
+                identified(DestinationView::of(record), record.delivery_identity().cloned());
             let push = PushView { terms, destination, delivery_with_resource_identity };
             DeliveryConfigurationView::Push { push: Box::new(push) }
         }
@@ -401,7 +401,7 @@ pub(super) fn view(record: &SubscriptionRecord) -> NamespaceSubscriptionViewProp
         },
         transform: record.transform.as_deref().cloned(),
         expiration_time_utc: record.expires.map(|expires| expires.to_string()),
-        ordering: check::ordering_body(record.order_key.as_ref(), record.order_blocks),
-        starts_from: record.starts_from.map(|starts| starts.at.to_string()),
+        ordering: check::ordering_body(record.order_key.as_deref(), record.order_blocks),
+        starts_from: record.starts_from.as_ref().map(|starts| starts.at.to_string()),
     }
 }
