@@ -33,7 +33,13 @@ impl<T> RequestMap<T> {
     pub fn insert(&mut self, id: RequestId, request: T) {
         match self.position(id) {
             Ok(at) => self.0[at].1 = request,
-            Err(at) => self.0.insert(at, (id, request)),
+            Err(at) => {
+                if self.0.capacity() == 0 {
+                    // The queue alone would begin with room for four.
+                    self.0.reserve_exact(1);
+                }
+                self.0.insert(at, (id, request));
+            }
         }
     }
 

@@ -25,8 +25,9 @@ use crate::{
     },
 };
 
-/// Room for ready events that a lane keeps when it has none: a server with ten thousand subscriptions has as many lanes.
-const READY_KEPT: usize = 16;
+/// Room for ready events that a lane keeps when it has none: a server with ten thousand subscriptions has as many lanes,
+/// most of which read one event at a time.
+const READY_KEPT: usize = 1;
 
 /// A lane.
 #[derive(Debug)]
@@ -182,6 +183,7 @@ impl LaneReader {
         if self.ready.is_empty() {
             // Usually all are sent before more are read, so room for others would never be used.
             self.ready.reserve_exact(events.len());
+            self.skipped.reserve_exact(events.len());
         }
         let mut next = from;
         let mut others = total.saturating_sub(events.len() as u64);
@@ -308,6 +310,9 @@ impl LaneReader {
         let mut passed = SeqRuns::default();
         for skipped in self.skipped.drain(..batch) {
             passed.append(skipped);
+        }
+        if self.skipped.is_empty() && self.skipped.capacity() > READY_KEPT {
+            self.skipped = VecDeque::new();
         }
         passed
     }

@@ -99,7 +99,7 @@ fn plain() -> SubscriptionSettings {
 fn what_most_subscriptions_do_not_use_takes_no_memory_in_each() {
     // A server with ten thousand subscriptions has as many of these.
     let size = size_of::<Subscription>();
-    assert!(size <= 2_048, "{size} bytes");
+    assert!(size <= 1_792, "{size} bytes");
 }
 
 /// Events with these subjects, and this number of bytes besides.

@@ -54,9 +54,12 @@ struct HeldLock {
     tried: Timestamp,
 }
 
-/// Clients and their leases.
+/// Clients and their leases. Boxed: without a client there are none.
 #[derive(Debug, Default)]
-pub(super) struct Leases {
+pub(super) struct Leases(Option<Box<ClientLeases>>);
+
+#[derive(Debug, Default)]
+struct ClientLeases {
     /// Waiting clients and the maximum number of events each requests.
     waiting: BTreeMap<ReceiveId, u32>,
     /// The events of the first waiting client.
@@ -73,50 +76,62 @@ pub(super) struct Leases {
 }
 
 impl Leases {
+    fn get_mut(&mut self) -> &mut ClientLeases {
+        self.0.get_or_insert_default()
+    }
+
     /// Whether a client waits.
     pub(super) fn is_wanted(&self) -> bool {
-        !self.waiting.is_empty()
+        self.0.as_ref().is_some_and(|leases| !leases.waiting.is_empty())
     }
 
     /// How many more events the first waiting client takes.
     pub(super) fn wanted(&self) -> u32 {
-        let most = self.waiting.first_key_value().map_or(0, |(_, most)| *most);
-        most.saturating_sub(u32::try_from(self.served.len()).unwrap_or(u32::MAX))
-    }
-
-    /// Notes that the log was read.
-    pub(super) fn looked(&mut self) {
-        self.looked = true;
+        let Some(leases) = &self.0 else { return 0 };
+        let most = leases.waiting.first_key_value().map_or(0, |(_, most)| *most);
+        most.saturating_sub(u32::try_from(leases.served.len()).unwrap_or(u32::MAX))
     }
 
     /// Ends a lease.
     pub(super) fn end(&mut self, key: (Lane, Seq)) {
-        self.known.remove(&key);
+        if let Some(leases) = &mut self.0 {
+            leases.known.remove(&key);
+        }
     }
 
     /// How many events all waiting clients take, up to the limit of one fetch.
     fn wanted_by_all(&self) -> usize {
-        self.waiting.values().take(IDLE_FETCH).map(|most| *most as usize).sum::<usize>().min(IDLE_FETCH)
+        let waiting = self.0.iter().flat_map(|leases| leases.waiting.values());
+        waiting.take(IDLE_FETCH).map(|most| *most as usize).sum::<usize>().min(IDLE_FETCH)
     }
 
-    pub(super) fn lookup(&mut self) -> &mut Lookup {
-        &mut self.lookup
+    pub(super) fn lookup(&mut self) -> Option<&mut Lookup> {
+        Some(&mut self.0.as_mut()?.lookup)
     }
 
     /// Notes that all decisions are in the write in progress.
     pub(super) fn written(&mut self) {
-        self.written.append(&mut self.unwritten);
+        if let Some(leases) = &mut self.0 {
+            leases.written.append(&mut leases.unwritten);
+        }
     }
 
     /// Notes that the write in progress is durable; returns the effects that waited for it.
     pub(super) fn durable(&mut self) -> Vec<Effect> {
-        std::mem::take(&mut self.written)
+        self.0.as_mut().map(|leases| std::mem::take(&mut leases.written)).unwrap_or_default()
     }
 }
 
 impl Subscription {
     pub(super) fn is_pulled(&self) -> bool {
         self.settings.pull.is_some()
+    }
+
+    /// Notes that the log was read.
+    pub(super) fn note_log_read(&mut self) {
+        if self.is_pulled() {
+            self.leases.get_mut().looked = true;
+        }
     }
 
     /// Whether a client waits, or the subscription is pushed and needs none.
@@ -134,15 +149,17 @@ impl Subscription {
 
     pub(super) fn on_receive(&mut self, client: ReceiveId, events_max: u32) {
         if self.is_pulled() {
-            self.leases.waiting.insert(client, events_max.max(1));
+            self.leases.get_mut().waiting.insert(client, events_max.max(1));
         } else {
-            self.leases.unwritten.push(Effect::HandOver { to: client, events: Vec::new() });
+            self.leases.get_mut().unwritten.push(Effect::HandOver { to: client, events: Vec::new() });
             self.pending_write.cursor_now();
         }
     }
 
     pub(super) fn on_withdraw(&mut self, client: ReceiveId) {
-        self.leases.waiting.remove(&client);
+        if let Some(leases) = &mut self.leases.0 {
+            leases.waiting.remove(&client);
+        }
     }
 
     // --- receiving ---
@@ -159,13 +176,14 @@ impl Subscription {
             let received = item.since.filter(|_| item.attempts > 0).unwrap_or(now);
             let leased = SendItem { attempts: attempt, since: Some(received), ..item };
             self.defer(leased, until, LastAttempt::of_client(LastOutcome::Delivering, now));
-            self.leases.known.insert((lane, seq), HeldLock { attempt, until, received, tried: now });
-            self.leases.served_bytes += event.wire_len() as u64;
-            self.leases.served.push((Lease { lane, seq, attempt, appended }, event));
+            let leases = self.leases.get_mut();
+            leases.known.insert((lane, seq), HeldLock { attempt, until, received, tried: now });
+            leases.served_bytes += event.wire_len() as u64;
+            leases.served.push((Lease { lane, seq, attempt, appended }, event));
         }
         self.note_lease(lane, attempts + 1, runs, LeaseStep::Received { until }, now);
         self.pending_write.cursor_now();
-        if self.leases.wanted() == 0 || self.leases.served_bytes >= self.settings.batch.bytes_preferred {
+        if self.leases.wanted() == 0 || self.leases.get_mut().served_bytes >= self.settings.batch.bytes_preferred {
             self.hand_over(lane);
         }
     }
@@ -173,7 +191,8 @@ impl Subscription {
     /// Whether to read the log before the first waiting client is served: it has more events, and the client would get
     /// fewer than it requests.
     pub(super) fn reads_log_first(&self) -> bool {
-        if self.leases.looked || !self.leases.served.is_empty() || !self.own.ready().is_empty() {
+        let has_looked = self.leases.0.as_ref().is_some_and(|leases| leases.looked || !leases.served.is_empty());
+        if has_looked || !self.own.ready().is_empty() {
             return false;
         }
         let most = self.batch_max().min(self.room()) as usize;
@@ -186,11 +205,11 @@ impl Subscription {
         if !self.is_pulled() {
             return;
         }
-        if let Some((lease, _)) = self.leases.served.first() {
-            self.hand_over(lease.lane);
+        if let Some(lane) = self.leases.0.as_ref().and_then(|leases| Some(leases.served.first()?.0.lane)) {
+            self.hand_over(lane);
         }
         if self.endpoint.is_closed() {
-            let waiting = std::mem::take(&mut self.leases.waiting);
+            let waiting = std::mem::take(&mut self.leases.get_mut().waiting);
             effects.extend(waiting.into_keys().map(|to| Effect::HandOver { to, events: Vec::new() }));
         }
         if !self.leases.is_wanted() {
@@ -202,12 +221,12 @@ impl Subscription {
     }
 
     fn hand_over(&mut self, lane: Lane) {
-        let Some((to, _)) = self.leases.waiting.pop_first() else { return };
-        let events = std::mem::take(&mut self.leases.served);
-        self.leases.served_bytes = 0;
-        self.leases.looked = false;
+        let Some((to, _)) = self.leases.get_mut().waiting.pop_first() else { return };
+        let leases = self.leases.get_mut();
+        let events = std::mem::take(&mut leases.served);
+        (leases.served_bytes, leases.looked) = (0, false);
         self.count(lane, |counters| counters.requests += 1);
-        self.leases.unwritten.push(Effect::HandOver { to, events });
+        self.leases.get_mut().unwritten.push(Effect::HandOver { to, events });
     }
 
     /// Fetches idle events if a client waits, and those that expired.
@@ -242,11 +261,11 @@ impl Subscription {
             let until = now.after(lock);
             let received = item.since.unwrap_or(tried);
             self.defer(item, until, LastAttempt::of_client(LastOutcome::Delivering, tried));
-            self.leases.known.insert(key, HeldLock { attempt: item.attempts, until, received, tried });
+            self.leases.get_mut().known.insert(key, HeldLock { attempt: item.attempts, until, received, tried });
             return;
         }
         if expired {
-            self.leases.known.remove(&key);
+            self.leases.end(key);
             self.note_lease(item.lane, item.attempts, vec![SeqRun::one(item.seq)], LeaseStep::Expired, now);
             self.count(item.lane, |counters| counters.requests_failed += 1);
             self.counts.fail(Failure::TimedOut.into());
@@ -277,12 +296,12 @@ impl Subscription {
     // --- settling ---
 
     pub(super) fn on_claim(&mut self, claim: LeaseClaim) {
-        self.leases.claims.push_back(claim);
+        self.leases.get_mut().claims.push_back(claim);
     }
 
     /// Takes the disk's answer about leases of an earlier incarnation.
     pub(super) fn on_leases_read(&mut self, found: &[(Lane, Seq, Option<PendingDelivery>)], now: Timestamp) {
-        if self.leases.lookup.answer(found) != Some(LookupResult::Good) {
+        if self.leases.lookup().and_then(|lookup| lookup.answer(found)) != Some(LookupResult::Good) {
             return;
         }
         for (lane, seq, pending) in found {
@@ -300,25 +319,28 @@ impl Subscription {
             if known == WindowEntry::Pending(pending.due) || known == WindowEntry::Nothing {
                 let (attempt, until, tried) = (pending.attempts, pending.due, pending.tried);
                 let received = pending.received.unwrap_or(tried);
-                self.leases.known.entry(key).or_insert(HeldLock { attempt, until, received, tried });
+                self.leases.get_mut().known.entry(key).or_insert(HeldLock { attempt, until, received, tried });
             }
         }
-        if let Some(claim) = self.leases.claims.pop_front() {
+        if let Some(claim) = self.leases.get_mut().claims.pop_front() {
             self.decide(&claim, now);
         }
     }
 
     /// Decides claims in order, up to the first that needs a lookup.
     pub(super) fn settle_claims(&mut self, now: Timestamp) {
-        while !self.leases.lookup.is_open() && !self.pending_write.is_ahead() {
-            let Some(claim) = self.leases.claims.front() else { return };
+        while let Some(leases) = &mut self.leases.0
+            && !leases.lookup.is_open()
+            && !self.pending_write.is_ahead()
+        {
+            let Some(claim) = leases.claims.front() else { return };
             let keys: BTreeSet<(Lane, Seq)> = claim.leases.iter().map(Lease::key).collect();
             let unknown: Vec<(Lane, Seq)> =
                 keys.into_iter().filter(|key| self.may_be_of_earlier_incarnation(*key)).collect();
             if !unknown.is_empty() {
-                return self.leases.lookup.put(unknown);
+                return self.leases.get_mut().lookup.put(unknown);
             }
-            if let Some(claim) = self.leases.claims.pop_front() {
+            if let Some(claim) = self.leases.get_mut().claims.pop_front() {
                 self.decide(&claim, now);
             }
         }
@@ -326,7 +348,7 @@ impl Subscription {
 
     /// Whether only the disk knows whether this event is leased.
     fn may_be_of_earlier_incarnation(&mut self, key: (Lane, Seq)) -> bool {
-        if self.leases.known.contains_key(&key) {
+        if self.leases.0.as_ref().is_some_and(|leases| leases.known.contains_key(&key)) {
             return false;
         }
         let queue = self.queue(key.0);
@@ -364,7 +386,7 @@ impl Subscription {
             self.note_lease(lane, attempt, runs_of(seqs.into_iter().collect()), step, now);
         }
         // Results without a change are queued too, so that they stay in order.
-        self.leases.unwritten.push(Effect::ReportResults { to: claim.id, verdicts: results });
+        self.leases.get_mut().unwritten.push(Effect::ReportResults { to: claim.id, verdicts: results });
         self.pending_write.cursor_now();
     }
 
@@ -373,7 +395,7 @@ impl Subscription {
         let key = lease.key();
         let good = |lock: &&HeldLock| lock.attempt == lease.attempt && now < lock.until;
         let HeldLock { attempt, until, received, tried } =
-            *self.leases.known.get(&key).filter(good).ok_or(LeaseResult::Lost)?;
+            *self.leases.0.as_ref().and_then(|leases| leases.known.get(&key)).filter(good).ok_or(LeaseResult::Lost)?;
         let Lease { lane, seq, appended, .. } = lease;
         let item = SendItem { lane, seq, appended, attempts: attempt, due: Some(until), since: Some(received) };
         let last = Some(LastAttempt::of_client(LastOutcome::Delivering, tried));
@@ -385,13 +407,13 @@ impl Subscription {
                 let longer = now.after(lock).min(renewed).max(until);
                 if longer > until {
                     self.defer(item, longer, LastAttempt::of_client(LastOutcome::Delivering, tried));
-                    self.leases.known.insert(key, HeldLock { attempt, until: longer, received, tried });
+                    self.leases.get_mut().known.insert(key, HeldLock { attempt, until: longer, received, tried });
                 }
                 return Ok(longer);
             }
             LeaseAction::Acknowledge | LeaseAction::Release(_) | LeaseAction::Reject | LeaseAction::Return => {}
         }
-        self.leases.known.remove(&key);
+        self.leases.end(key);
         match action {
             LeaseAction::Acknowledge | LeaseAction::Renew => self.deliver(item),
             LeaseAction::Reject => self.give_up(item, Reason::Rejected, last, now),

@@ -260,7 +260,8 @@ impl Subscription {
         }
         effects.extend(self.ask_for_retry());
         if !self.is_retry_asked() {
-            effects.extend([self.late.lookup(), self.leases.lookup()].into_iter().filter_map(Lookup::next_effect));
+            effects.extend(self.late.lookup().next_effect());
+            effects.extend(self.leases.lookup().and_then(Lookup::next_effect));
         }
         CoreStep { write: self.write(now), effects }
     }
@@ -269,16 +270,16 @@ impl Subscription {
         match input {
             Input::Appended { end } => self.end = self.end.max(end),
             Input::Read { lane, from, upto, total, events } => {
+                self.note_log_read();
                 // Events that are given up keep their order and form no batches.
                 let grouping = if is_sent(lane) { &self.settings.grouping[..] } else { &[] };
-                self.leases.looked();
                 if let Some(lane) = lane_mut(&mut self.lanes, lane) {
                     let order = self.settings.order.as_deref().filter(|_| is_own(lane.lane()));
                     lane.add_read(from..upto, total, events, grouping, order);
                 }
             }
             Input::Unreadable { lane, from, upto } => {
-                self.leases.looked();
+                self.note_log_read();
                 self.on_unreadable(lane, from, upto);
             }
             Input::Position { before, at, appended } => self.on_position(before, at, appended, now),

@@ -63,7 +63,8 @@ impl Subscription {
     /// Asks the disk once no write and no other question about pending records is in progress. Memory tells what is decided
     /// and not written.
     pub(super) fn ask_for_retry(&mut self) -> Option<Effect> {
-        if self.pending_write.is_writing() || self.late.lookup().is_open() || self.leases.lookup().is_open() {
+        let is_asking = self.late.lookup().is_open() || self.leases.lookup().is_some_and(|lookup| lookup.is_open());
+        if self.pending_write.is_writing() || is_asking {
             return None;
         }
         match std::mem::take(&mut self.retry) {

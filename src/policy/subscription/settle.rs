@@ -323,7 +323,9 @@ impl Subscription {
     /// A decision about a pending delivery makes lookups in progress stale.
     fn invalidate_lookups(&mut self, key: (Lane, Seq)) {
         self.late.lookup().invalidate(key);
-        self.leases.lookup().invalidate(key);
+        if let Some(lookup) = self.leases.lookup() {
+            lookup.invalidate(key);
+        }
     }
 
     /// A first attempt has its outcome: the lane passes the event.

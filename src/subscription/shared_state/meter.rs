@@ -2,26 +2,36 @@
 //!
 //! Created with the first request. Counters are in the records, which are exact and survive a restart.
 
+use std::sync::OnceLock;
+
 use super::SharedState;
 use crate::{
     metrics::{DURATIONS, EVENTS, Histogram, HistogramCounts, PHASES, WAITS},
     policy::{
         OutgoingBatch, SendItem,
-        outcome::{Outcome, RequestPhases, RequestResult},
+        outcome::{Elapsed, Outcome, RequestPhases, RequestResult},
     },
 };
 
 /// The phases of a request, in order.
 pub const PHASE_NAMES: [&str; 5] = ["dns", "connect", "tls", "first_byte", "body"];
 
+/// How many of them open a connection.
+const OPENING: usize = 3;
+
 #[derive(Debug)]
 pub(super) struct SubscriptionMeter {
     wait: Histogram<{ WAITS.ranges() }>,
     batch: Histogram<{ EVENTS.ranges() }>,
     response: Histogram<{ DURATIONS.ranges() }>,
-    phases: [Histogram<{ PHASES.ranges() }>; PHASE_NAMES.len()],
+    /// The phases of opening a connection. Created with the first: subscriptions with the same endpoint share them.
+    opening: OnceLock<Box<[PhaseHistogram; OPENING]>>,
+    /// The phases of each request.
+    exchange: [PhaseHistogram; PHASE_NAMES.len() - OPENING],
     delivery: Histogram<{ WAITS.ranges() }>,
 }
+
+type PhaseHistogram = Histogram<{ PHASES.ranges() }>;
 
 /// A snapshot of the histograms.
 #[derive(Clone, Debug)]
@@ -57,7 +67,8 @@ impl SubscriptionMeter {
             wait: Histogram::new(&WAITS),
             batch: Histogram::new(&EVENTS),
             response: Histogram::new(&DURATIONS),
-            phases: std::array::from_fn(|_| Histogram::new(&PHASES)),
+            opening: OnceLock::new(),
+            exchange: std::array::from_fn(|_| Histogram::new(&PHASES)),
             delivery: Histogram::new(&WAITS),
         }
     }
@@ -80,11 +91,12 @@ impl SubscriptionMeter {
         }
         self.response.took(answer.latency);
         let RequestPhases { name, connection, tls, first_byte, body } = answer.phases;
-        for (phase, took) in self.phases.iter().zip([name, connection, tls, first_byte, body]) {
-            if let Some(took) = took {
-                phase.took(took.time());
-            }
+        let opened = [name, connection, tls];
+        if opened.iter().any(Option::is_some) {
+            let opening = self.opening.get_or_init(|| Box::new(std::array::from_fn(|_| Histogram::new(&PHASES))));
+            observe(opening, opened);
         }
+        observe(&self.exchange, [first_byte, body]);
         let oldest = request.items.first().filter(|item| !item.lane.is_job() && answer.outcome == Outcome::Delivered);
         if let Some(oldest) = oldest {
             self.delivery.took(request.sent.after(answer.latency).since(oldest.appended));
@@ -92,12 +104,26 @@ impl SubscriptionMeter {
     }
 
     fn measured(&self) -> SubscriptionMeasures {
+        let none = || HistogramCounts::none(&PHASES);
+        let [dns, connect, tls] = match self.opening.get() {
+            Some(opening) => opening.each_ref().map(Histogram::counts),
+            None => [none(), none(), none()],
+        };
+        let [first_byte, body] = self.exchange.each_ref().map(Histogram::counts);
         SubscriptionMeasures {
             wait: self.wait.counts(),
             batch: self.batch.counts(),
             response: self.response.counts(),
-            phases: self.phases.each_ref().map(Histogram::counts),
+            phases: [dns, connect, tls, first_byte, body],
             delivery: self.delivery.counts(),
+        }
+    }
+}
+
+fn observe<const N: usize>(histograms: &[PhaseHistogram; N], took: [Option<Elapsed>; N]) {
+    for (histogram, took) in histograms.iter().zip(took) {
+        if let Some(took) = took {
+            histogram.took(took.time());
         }
     }
 }
