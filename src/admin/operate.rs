@@ -151,7 +151,7 @@ pub(super) async fn topic_status(control: &Control, path: &TopicPath) -> Result<
     let rates = control.topic_rates.rate(topic.partition(), taken, control.clock.now());
     let view = TopicStatusView {
         topic: topic.record().name.to_string(),
-        subscriptions: topic.subscriptions().len(),
+        subscriptions: topic.subscription_count(),
         published: taken.count,
         published_bytes: taken.bytes,
         unmatched: topic.meter().publishing().unmatched,

@@ -27,10 +27,11 @@ impl redrive::SubscriptionDirectory for LiveSubscriptions {
             for subscription in topic.subscriptions() {
                 let subscription_key =
                     SubscriptionKey { partition: topic.partition(), subscription: subscription.number };
-                let jobs =
-                    self.registry.shared(subscription_key).map(|shared| shared.state().cursor.jobs).unwrap_or_default();
-                let redrives = jobs.iter().filter(|job| matches!(job.kind, JobKind::Redrive { .. }));
-                found.extend(redrives.map(|job| (subscription_key, job.lane)));
+                let Some(shared) = self.registry.shared(subscription_key) else { continue };
+                shared.read_state(|state| {
+                    let redrives = state.cursor.jobs.iter().filter(|job| matches!(job.kind, JobKind::Redrive { .. }));
+                    found.extend(redrives.map(|job| (subscription_key, job.lane)));
+                });
             }
         }
         found
@@ -56,8 +57,8 @@ impl redrive::SubscriptionDirectory for LiveSubscriptions {
     }
 
     fn job(&self, subscription_key: SubscriptionKey, lane: Lane) -> Option<Job> {
-        let jobs = self.registry.shared(subscription_key)?.state().cursor.jobs;
-        jobs.into_iter().find(|job| job.lane == lane)
+        let shared = self.registry.shared(subscription_key)?;
+        shared.read_state(|state| state.cursor.jobs.iter().find(|job| job.lane == lane).cloned())
     }
 
     fn convert(&self, subscription_key: SubscriptionKey, dead_letter: &DeadLetterEvent) -> Result<SealedChunk, String> {

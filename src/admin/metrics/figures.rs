@@ -116,8 +116,8 @@ pub(super) struct SubscriptionFigures {
 
 impl SubscriptionFigures {
     /// The figures of one event subscription with its dead-letter totals.
-    pub(super) fn of(counted: &SubscriptionCensus, dead_letters: &DeadLetterTotals) -> Self {
-        let cursor = &counted.cursor;
+    pub(super) fn of(counted: SubscriptionCensus<'_>, dead_letters: &DeadLetterTotals) -> Self {
+        let cursor = counted.cursor;
         let dead_lettered = cursor.counters.dead_lettered + cursor.replayed.dead_lettered;
         let mut state = SubscriptionGauges {
             subscriptions: 1,
@@ -165,7 +165,7 @@ impl SubscriptionFigures {
             files: dead_letters.files,
             ends: counted.ends,
             quarantined: counted.quarantined,
-            measured: counted.measured.clone().unwrap_or_default(),
+            measured: counted.measured.unwrap_or_default(),
         };
         Self { sums, state }
     }

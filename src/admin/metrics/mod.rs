@@ -241,22 +241,26 @@ pub(super) async fn scrape(request: HttpRequest, control: web::Data<Control>) ->
 pub(super) async fn subscription(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
     let control = call.control;
     let topic = topic(control, path)?;
-    let counted = topic.count(name).ok_or_else(|| no_subscription(path, name))?;
-    let key = SubscriptionKey { partition: topic.partition(), subscription: counted.number() };
+    let missing = || no_subscription(path, name);
+    let subscription = topic.count(name, |counted| counted.number).ok_or_else(missing)?;
+    let key = SubscriptionKey { partition: topic.partition(), subscription };
     let dead_letter_totals = control.exposition.dead_letter_totals(key).await?;
-    let mut figures = SubscriptionFigures::of(&counted, &dead_letter_totals);
-    if let Some(seq) = counted.unread {
+    let counted = topic.count(name, |counted| {
+        (counted.record.clone(), counted.unread, SubscriptionFigures::of(counted, &dead_letter_totals))
+    });
+    let (record, unread, mut figures) = counted.ok_or_else(missing)?;
+    if let Some(seq) = unread {
         figures.state.unread_since = topic.appended_at(seq).await.map_err(registry::Error::from)?;
     }
     let now = control.clock.now();
     match negotiate_format(call.request).unwrap_or(ExpositionFormat::Json) {
         ExpositionFormat::Json => {
             let started = control.exposition.started;
-            Ok(HttpResponse::Ok().json(MetricsView::new(&topic.record(), &counted.record, &figures, started, now)))
+            Ok(HttpResponse::Ok().json(MetricsView::new(&topic.record(), &record, &figures, started, now)))
         }
         ExpositionFormat::Text(format) => {
             let mut text = MetricsText::new(format);
-            let (topic, subscription) = (topic.record().key(), counted.record.key());
+            let (topic, subscription) = (topic.record().key(), record.key());
             families::write_families(&mut text, &[NamedSubscription { topic, subscription, figures }], now);
             Ok(HttpResponse::Ok().content_type(format.content_type()).body(text.finish()))
         }

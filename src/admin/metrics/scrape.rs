@@ -13,10 +13,11 @@ use super::{
     series::{Activity, SeriesLimits},
 };
 use crate::{
-    control::registry::{Registry, SubscriptionCensus, TopicHandle},
+    control::registry::{Registry, TopicHandle},
     dead_letter::totals::DeadLetterTotals,
     event::{PartitionId, Seq, SubscriptionKey, Timestamp},
     journal::{self, CrowdedPartition},
+    policy::record::Cursor,
     store::keys::MetaKind,
 };
 
@@ -65,21 +66,21 @@ pub(super) struct ScrapedSubscription {
     unread: Vec<(usize, Arc<TopicHandle>, Seq)>,
 }
 
-/// One event subscription and its sources.
-struct SubscriptionSource {
-    key: SubscriptionKey,
-    topic: Arc<TopicHandle>,
-    counted: SubscriptionCensus,
-    dead_letters: DeadLetterTotals,
-}
+/// The oldest unread event of each topic in a rest, and the largest backlog of one of the topic's event subscriptions.
+#[derive(Default)]
+struct UnreadOfRest(BTreeMap<PartitionId, (u64, Arc<TopicHandle>, Seq)>);
 
 impl Exposition {
     /// Collects everything but ages. Blocks: it reads the dead-letter totals and RocksDB's properties.
+    ///
+    /// It visits the subscriptions twice. What it keeps of one without series of its own is its activity; its figures are
+    /// added to those of a rest at once.
     pub(super) fn find(&self, registry: &Registry, now: Timestamp) -> ScrapedSubscription {
         let topics = registry.topics();
-        let all = self.all(&topics);
+        // Before the cursors, see `SubscriptionFigures::of`.
+        let (dead_letters, none) = (self.dead_letters(), DeadLetterTotals::default());
         let mut selection = self.selection.lock().unwrap_or_else(PoisonError::into_inner);
-        let done: Vec<Activity> = all.iter().map(|one| Activity { key: one.key, total: total(&one.counted) }).collect();
+        let done = activities(&topics);
         let partitions: Vec<PartitionId> = topics.iter().map(|topic| topic.partition()).collect();
         selection.choose(&done, &partitions, self.bounds, now);
 
@@ -90,19 +91,31 @@ impl Exposition {
             Some(if selection.is_topic_named(partition) { name.clone() } else { OTHER.to_owned() })
         };
         let (mut named, mut rests, mut unread) =
-            (Vec::new(), BTreeMap::<String, (SubscriptionFigures, Vec<_>)>::new(), Vec::new());
-        for SubscriptionSource { key, topic, counted, dead_letters } in all {
-            let figures = SubscriptionFigures::of(&counted, &dead_letters);
-            let topic_label = label(key.partition).unwrap_or_default();
-            if selection.is_named(key) {
-                unread.extend(counted.unread.map(|seq| (named.len(), topic, seq)));
-                named
-                    .push((key, NamedSubscription { topic: topic_label, subscription: counted.record.key(), figures }));
-            } else {
-                let (rest, rest_unread) = rests.entry(topic_label).or_default();
-                rest.add(&figures);
-                rest_unread.extend(counted.unread.map(|seq| (topic, seq, counted.backlog)));
-            }
+            (Vec::new(), BTreeMap::<String, (SubscriptionFigures, UnreadOfRest)>::new(), Vec::new());
+        for topic in &topics {
+            let partition = topic.partition();
+            let topic_label = label(partition).unwrap_or_default();
+            topic.census(|counted| {
+                let key = SubscriptionKey { partition, subscription: counted.number };
+                let dead_letters = dead_letters.get(&DeadLetterTotals::name(key)).unwrap_or(&none);
+                let (first, backlog) = (counted.unread, counted.backlog);
+                if selection.is_named(key) {
+                    unread.extend(first.map(|seq| (named.len(), Arc::clone(topic), seq)));
+                    let (topic, subscription) = (topic_label.clone(), counted.record.key());
+                    let figures = SubscriptionFigures::of(counted, dead_letters);
+                    named.push((key, NamedSubscription { topic, subscription, figures }));
+                } else {
+                    let figures = SubscriptionFigures::of(counted, dead_letters);
+                    let (rest, rest_unread) = match rests.get_mut(&topic_label) {
+                        Some(rest) => rest,
+                        None => rests.entry(topic_label.clone()).or_default(),
+                    };
+                    rest.add(&figures);
+                    if let Some(seq) = first {
+                        rest_unread.add(topic, seq, backlog);
+                    }
+                }
+            });
         }
         let labels: HashMap<PartitionId, String> =
             names.keys().filter_map(|partition| Some((*partition, label(*partition)?))).collect();
@@ -113,7 +126,7 @@ impl Exposition {
         let mut subscriptions: Vec<NamedSubscription> = named.into_iter().map(|(_, named)| named).collect();
         for (topic, (mut figures, rest_unread)) in rests {
             selection.report_rest(&topic, &mut figures);
-            unread.extend(firsts(rest_unread).into_iter().map(|(topic, seq)| (subscriptions.len(), topic, seq)));
+            unread.extend(rest_unread.into_lookups().map(|(topic, seq)| (subscriptions.len(), topic, seq)));
             subscriptions.push(NamedSubscription { topic, subscription: OTHER.to_owned(), figures });
         }
         let mut by_topic: BTreeMap<String, TopicFigures> = BTreeMap::new();
@@ -121,7 +134,7 @@ impl Exposition {
             let name = labels.get(&topic.partition()).cloned().unwrap_or_default();
             let of = by_topic.entry(name.clone()).or_insert_with(|| TopicFigures { name, ..TopicFigures::default() });
             of.sums.merge(&TopicCounters::of(topic), u64::saturating_add);
-            of.subscriptions += topic.subscriptions().len() as u64;
+            of.subscriptions += topic.subscription_count() as u64;
             of.full += u64::from(topic.crowded_partition().is_some_and(|CrowdedPartition { is_full, .. }| is_full));
         }
         if let Some(rest) = by_topic.get_mut(OTHER) {
@@ -136,19 +149,6 @@ impl Exposition {
             process: ProcessFigures::read(),
         };
         ScrapedSubscription { scrape, unread }
-    }
-
-    fn all(&self, topics: &[Arc<TopicHandle>]) -> Vec<SubscriptionSource> {
-        let dead_letters = self.dead_letters();
-        let mut all = Vec::new();
-        for topic in topics {
-            for counted in topic.census() {
-                let key = SubscriptionKey { partition: topic.partition(), subscription: counted.number() };
-                let dead_letters = dead_letters.get(&DeadLetterTotals::name(key)).cloned().unwrap_or_default();
-                all.push(SubscriptionSource { key, topic: Arc::clone(topic), counted, dead_letters });
-            }
-        }
-        all
     }
 
     /// The dead-letter totals of all event subscriptions that have some, by the names of their records.
@@ -183,22 +183,31 @@ impl ScrapedSubscription {
     }
 }
 
-/// Activity of an event subscription: matched events, backlog and requests.
-fn total(counted: &SubscriptionCensus) -> u64 {
-    let (counters, replayed) = (&counted.cursor.counters, &counted.cursor.replayed);
-    counters.matched + counted.backlog + counters.requests + replayed.requests
+/// Activity of each event subscription: matched events, backlog and requests.
+fn activities(topics: &[Arc<TopicHandle>]) -> Vec<Activity> {
+    let mut activities = Vec::new();
+    for topic in topics {
+        topic.cursors(|subscription, Cursor { counters, replayed, .. }, backlog| {
+            let key = SubscriptionKey { partition: topic.partition(), subscription };
+            let total = counters.matched + backlog + counters.requests + replayed.requests;
+            activities.push(Activity { key, total });
+        });
+    }
+    activities
 }
 
-/// The oldest of these events in each topic: the one with the smallest sequence number.
-fn firsts(unread: Vec<(Arc<TopicHandle>, Seq, u64)>) -> Vec<(Arc<TopicHandle>, Seq)> {
-    let mut firsts: BTreeMap<PartitionId, (u64, Arc<TopicHandle>, Seq)> = BTreeMap::new();
-    for (topic, seq, backlog) in unread {
-        let first = firsts.entry(topic.partition()).or_insert((0, topic, seq));
-        *first = (first.0.max(backlog), Arc::clone(&first.1), first.2.min(seq));
+impl UnreadOfRest {
+    fn add(&mut self, topic: &Arc<TopicHandle>, seq: Seq, backlog: u64) {
+        let (largest, _, first) = self.0.entry(topic.partition()).or_insert_with(|| (0, Arc::clone(topic), seq));
+        (*largest, *first) = ((*largest).max(backlog), (*first).min(seq));
     }
-    let mut firsts: Vec<_> = firsts.into_values().collect();
-    firsts.sort_unstable_by_key(|(backlog, ..)| std::cmp::Reverse(*backlog));
-    firsts.into_iter().take(LOOKUPS_MAX).map(|(_, topic, seq)| (topic, seq)).collect()
+
+    /// The events to look up.
+    fn into_lookups(self) -> impl Iterator<Item = (Arc<TopicHandle>, Seq)> {
+        let mut firsts: Vec<_> = self.0.into_values().collect();
+        firsts.sort_unstable_by_key(|(backlog, ..)| std::cmp::Reverse(*backlog));
+        firsts.into_iter().take(LOOKUPS_MAX).map(|(_, topic, seq)| (topic, seq))
+    }
 }
 
 /// The series limits, as `gridhook_metrics_named_limit` shows them.

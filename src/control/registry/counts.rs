@@ -14,15 +14,17 @@ use crate::{
     supervision::IncarnationEnds,
 };
 
-/// A snapshot of a subscription.
-#[derive(Clone, Debug)]
-pub struct SubscriptionCensus {
+/// A subscription at one moment. It borrows the state, so a visit of thousands keeps only what it makes of each.
+#[derive(Debug)]
+pub struct SubscriptionCensus<'a> {
+    /// Its number.
+    pub number: SubscriptionId,
     /// Its record.
-    pub record: Arc<SubscriptionRecord>,
+    pub record: &'a SubscriptionRecord,
     /// The cursor, without the open events.
-    pub cursor: Cursor,
+    pub cursor: &'a Cursor,
     /// The endpoint, beyond what the cursor says of it.
-    pub endpoint: EndpointView,
+    pub endpoint: &'a EndpointView,
     /// Events of the log that it has not passed, before its filter.
     pub backlog: u64,
     /// The first of them.
@@ -120,14 +122,25 @@ impl TopicHandle {
         self.snapshots_of(children).into_iter().zip(times).collect()
     }
 
-    /// All subscriptions, by the key of their records.
-    pub fn census(&self) -> Vec<SubscriptionCensus> {
-        self.children().iter().map(|child| self.counted(child)).collect()
+    /// Visits all subscriptions, by the key of their records.
+    pub fn census(&self, mut visit: impl FnMut(SubscriptionCensus<'_>)) {
+        self.children().iter().for_each(|child| self.counted(child, &mut visit));
     }
 
-    /// One subscription, by the key of its record in any case.
-    pub fn count(&self, name: &str) -> Option<SubscriptionCensus> {
-        self.child_named(name).map(|child| self.counted(&child))
+    /// What `visit` makes of one subscription, by the key of its record in any case.
+    pub fn count<T>(&self, name: &str, visit: impl FnOnce(SubscriptionCensus<'_>) -> T) -> Option<T> {
+        self.child_named(name).map(|child| self.counted(&child, visit))
+    }
+
+    /// Visits the number, the cursor and the backlog of each subscription.
+    pub fn cursors(&self, mut visit: impl FnMut(SubscriptionId, &Cursor, u64)) {
+        let end = self.log_end();
+        for child in self.children() {
+            child.shared.read_state(|state| {
+                let (backlog, _) = state.backlog(end.unwrap_or(state.low));
+                visit(child.number(), &state.cursor, backlog);
+            });
+        }
     }
 
     /// Number and bytes of the events that the topic has accepted since it was created.
@@ -150,30 +163,29 @@ impl TopicHandle {
         Ok(slice.chunks.first().map(|chunk| chunk.appended))
     }
 
-    fn counted(&self, child: &SubscriptionHandle) -> SubscriptionCensus {
-        let (shared, plan) = (&child.shared, child.shared.plan());
-        let state = shared.state();
-        let (backlog, unread) = state.backlog(self.log_end().unwrap_or(state.low));
-        SubscriptionCensus {
-            record: Arc::clone(&plan.record),
-            endpoint: state.endpoint,
-            cursor: state.cursor,
-            backlog,
-            unread,
-            time_to_live: plan.settings.time_to_live,
-            in_flight: shared.in_flight(),
-            late_requests: shared.late_requests(),
-            incarnation: child.history.incarnation(),
-            ends: child.history.ends(),
-            quarantined: shared.quarantined_count(),
-            measured: shared.measured(),
-        }
-    }
-}
-
-impl SubscriptionCensus {
-    /// Its number.
-    pub fn number(&self) -> SubscriptionId {
-        self.record.number
+    fn counted<T>(&self, child: &SubscriptionHandle, visit: impl FnOnce(SubscriptionCensus<'_>) -> T) -> T {
+        let (shared, plan, end) = (&child.shared, child.shared.plan(), self.log_end());
+        // Everything that has a lock of its own is read before the state is locked.
+        let (in_flight, late_requests, quarantined) =
+            (shared.in_flight(), shared.late_requests(), shared.quarantined_count());
+        let (incarnation, ends, measured) = (child.history.incarnation(), child.history.ends(), shared.measured());
+        shared.read_state(|state| {
+            let (backlog, unread) = state.backlog(end.unwrap_or(state.low));
+            visit(SubscriptionCensus {
+                number: child.number(),
+                record: &plan.record,
+                cursor: &state.cursor,
+                endpoint: &state.endpoint,
+                backlog,
+                unread,
+                time_to_live: plan.settings.time_to_live,
+                in_flight,
+                late_requests,
+                incarnation,
+                ends,
+                quarantined,
+                measured,
+            })
+        })
     }
 }

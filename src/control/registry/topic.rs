@@ -216,6 +216,11 @@ impl TopicHandle {
         self.children().iter().map(|child| Arc::clone(&child.shared.plan().record)).collect()
     }
 
+    /// The number of its subscriptions.
+    pub fn subscription_count(&self) -> usize {
+        self.children.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// One of its subscriptions, by the key of its record in any case.
     pub fn subscription(&self, name: &str) -> Option<Arc<SubscriptionRecord>> {
         Some(Arc::clone(&self.child_named(name)?.shared.plan().record))
