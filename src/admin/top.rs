@@ -190,7 +190,7 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     let topics = control.registry.topics();
     let mut all = Vec::new();
     for topic in &topics {
-        all.extend(topic.snapshots().into_iter().map(|figures| SubscriptionSample { topic, figures, rates: None }));
+        all.extend(topic.snapshots().map(|figures| SubscriptionSample { topic, figures, rates: None }));
     }
     let window = control.samples.rate(&mut all, now);
     let permissions = Permissions::of(&request)?;

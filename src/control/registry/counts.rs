@@ -69,6 +69,17 @@ pub struct SubscriptionSnapshot {
 }
 
 impl SubscriptionSnapshot {
+    /// The figures of `child`, while its log ends at `end`.
+    fn of(child: Arc<SubscriptionHandle>, end: Option<Seq>) -> Self {
+        let in_flight = child.shared.in_flight();
+        let (backlog, unread, next_due, concurrency, counters, health, held) = child.shared.read_state(|state| {
+            let (backlog, unread) = state.backlog(end.unwrap_or(state.low));
+            let Cursor { counters, health, held, .. } = state.cursor;
+            (backlog, unread, state.cursor.next_retry(), state.endpoint.concurrency, counters, health, held)
+        });
+        Self { child, counters, health, held, next_due, concurrency, backlog, unread, in_flight }
+    }
+
     /// Its number.
     pub fn number(&self) -> SubscriptionId {
         self.child.number()
@@ -86,23 +97,10 @@ impl SubscriptionSnapshot {
 }
 
 impl TopicHandle {
-    /// Snapshots of all subscriptions, by the key of their records.
-    pub fn snapshots(&self) -> Vec<SubscriptionSnapshot> {
-        self.snapshots_of(self.children())
-    }
-
-    fn snapshots_of(&self, children: Vec<Arc<SubscriptionHandle>>) -> Vec<SubscriptionSnapshot> {
+    /// Snapshots of all subscriptions, by the key of their records, each taken when the iterator comes to it.
+    pub fn snapshots(&self) -> impl Iterator<Item = SubscriptionSnapshot> {
         let end = self.log_end();
-        let snapshot = |child: Arc<SubscriptionHandle>| {
-            let in_flight = child.shared.in_flight();
-            let (backlog, unread, next_due, concurrency, counters, health, held) = child.shared.read_state(|state| {
-                let (backlog, unread) = state.backlog(end.unwrap_or(state.low));
-                let Cursor { counters, health, held, .. } = state.cursor;
-                (backlog, unread, state.cursor.next_retry(), state.endpoint.concurrency, counters, health, held)
-            });
-            SubscriptionSnapshot { child, counters, health, held, next_due, concurrency, backlog, unread, in_flight }
-        };
-        children.into_iter().map(snapshot).collect()
+        self.children().into_iter().map(move |child| SubscriptionSnapshot::of(child, end))
     }
 
     /// The jobs that have not ended, with the record of their subscription.
@@ -115,11 +113,13 @@ impl TopicHandle {
         self.children().iter().flat_map(open).collect()
     }
 
-    /// Snapshots of all subscriptions with their response times by range since the process started.
-    pub fn snapshots_with_response_times(&self) -> Vec<(SubscriptionSnapshot, Vec<u64>)> {
-        let children = self.children();
-        let times: Vec<_> = children.iter().map(|child| child.shared.response_times()).collect();
-        self.snapshots_of(children).into_iter().zip(times).collect()
+    /// [`TopicHandle::snapshots`] with the response times by range since the process started.
+    pub fn snapshots_with_response_times(&self) -> impl Iterator<Item = (SubscriptionSnapshot, Vec<u64>)> {
+        let end = self.log_end();
+        self.children().into_iter().map(move |child| {
+            let times = child.shared.response_times();
+            (SubscriptionSnapshot::of(child, end), times)
+        })
     }
 
     /// Visits all subscriptions, by the key of their records.
