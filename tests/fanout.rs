@@ -10,6 +10,7 @@ use gridhook::{
         record::subscription::{StartsFrom, SubscriptionRecord},
         registry::{ChangeBasis, ChaosVictim, Registry, SubscriptionHandle, TopicHandle},
     },
+    deliver::HttpTarget,
     event::{PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     policy::{
         SubscriptionSettings,
@@ -287,6 +288,7 @@ fn what_every_subscription_has_takes_little_memory() {
         ("supervision history", size_of::<SupervisionHistory>(), 40),
         ("shared state", size_of::<SharedState>(), 880),
         ("plan", size_of::<DeliveryPlan>(), 176),
+        ("webhook", size_of::<HttpTarget>(), 240),
         ("settings", size_of::<SubscriptionSettings>(), 208),
         ("lane", size_of::<LaneReader>(), 192),
     ];

@@ -118,7 +118,7 @@ fn outgoing(
     let headers = vec![
         ("content-type", content_type.into()),
         ("aeg-event-type", event_type.into()),
-        ("aeg-subscription-name", header_value(destination.subscription_name()).into()),
+        ("aeg-subscription-name", destination.name_value().to_owned().into()),
     ];
     OutgoingRequest {
         headers,

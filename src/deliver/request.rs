@@ -85,11 +85,8 @@ pub struct Destination {
     url: Url,
     /// The URL as the HTTP client needs it, parsed once.
     uri: Uri,
-    /// The value of `Host`.
-    host: String,
-    subscription_name: String,
-    /// The name as the value of a header.
-    name_value: String,
+    /// The subscription's name as the value of a header.
+    name_value: Box<str>,
     schema: Schema,
     batched: bool,
     properties: Vec<DeliveryProperty>,
@@ -125,14 +122,10 @@ impl Destination {
             return Err(RequestError::Fragment);
         }
         let uri = url.as_str().parse().map_err(|error: InvalidUri| RequestError::Url(error.to_string()))?;
-        let host = host(&url);
-        let subscription_name = subscription_name.to_uppercase();
         Ok(Self {
             url,
             uri,
-            host,
-            name_value: header_value(&subscription_name),
-            subscription_name,
+            name_value: header_value(&subscription_name.to_uppercase()).into(),
             schema: delivery,
             batched,
             properties: Vec::new(),
@@ -150,9 +143,9 @@ impl Destination {
         &self.url
     }
 
-    /// Host and port, without anything that may be secret.
+    /// Host and port, the value of `Host`. A URL omits the port of its scheme; one with a user is refused.
     pub(super) fn authority(&self) -> &str {
-        &self.host
+        self.uri.authority().map_or("", |authority| authority.as_str())
     }
 
     /// The URI with `suffix` after its path.
@@ -165,21 +158,15 @@ impl Destination {
         Uri::from_parts(parts).unwrap_or_else(|_| self.uri.clone())
     }
 
-    /// The subscription's name in request headers.
-    pub fn subscription_name(&self) -> &str {
-        &self.subscription_name
+    /// The subscription's name as the value of a header.
+    pub(super) fn name_value(&self) -> &str {
+        &self.name_value
     }
 
     /// The delivery schema.
     pub fn schema(&self) -> Schema {
         self.schema
     }
-}
-
-/// A URL omits the port of its scheme.
-fn host(url: &Url) -> String {
-    let name = url.host_str().unwrap_or_default();
-    url.port().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"))
 }
 
 /// A header's name and value. Most are constant and allocate nothing.
