@@ -148,17 +148,17 @@ impl TopicActor {
     /// If the backlog is too large and the oldest events may be dropped, passes the limit to the subscriptions that
     /// lag.
     fn enforce_backlog(&mut self) {
-        let (journal, partition) = (self.hosts.context.journal.clone(), self.topic.partition());
-        let keep = journal.crowded_partition(partition).and_then(|crowded| crowded.keep);
-        let (Some(keep), Some(end)) = (keep, journal.end(partition)) else { return };
+        let (journal, partition) = (&self.hosts.context.journal, self.topic.partition());
+        let Some(keep) = journal.crowded_partition(partition).and_then(|crowded| crowded.keep) else { return };
+        let Some(end) = journal.end(partition) else { return };
         if self.is_enforcing.replace(true) {
             return;
         }
-        let (topic, is_enforcing) = (Arc::clone(&self.topic), Rc::clone(&self.is_enforcing));
+        let (journal, topic, is_enforcing) = (journal.clone(), Arc::clone(&self.topic), Rc::clone(&self.is_enforcing));
         actix_rt::spawn(async move {
             // If it cannot be found out now, the next append tries again.
             if let Ok(LogPosition { at, .. }) = journal.reads().last_bytes(partition, end, keep).await {
-                for child in topic.children().iter().filter(|child| child.shared.state().own_low < at) {
+                for child in topic.children().iter().filter(|child| child.shared.own_low() < at) {
                     child.shared.overflow(at);
                 }
             }
@@ -185,7 +185,7 @@ impl TopicActor {
     /// The periodic check: passes the end of the log on, and stops what has nothing to do. True if this actor is to stop.
     fn check(&mut self) -> bool {
         let children = self.topic.children();
-        let low = children.iter().map(|child| child.shared.state().own_low).min().unwrap_or(Seq(u64::MAX));
+        let low = children.iter().map(|child| child.shared.own_low()).min().unwrap_or(Seq(u64::MAX));
         self.topic.recent_events().pass(low);
         self.forget_laggards(&children);
         self.retire_idle(&children);

@@ -59,7 +59,8 @@ impl TopicIndex {
     /// Begins to match consecutive events of a chunk. [`None`] if there are none.
     pub fn begin(&self, events: Vec<Event>, bytes: usize) -> Option<Matching> {
         let first = events.first()?.seq;
-        let (matches, matched) = (Matches::default(), Vec::new());
+        let matches = Matches::with_room(events.len(), self.plans.len());
+        let matched = Vec::with_capacity(self.plans.len().min(INDEXED));
         Some(Matching { first, events, bytes, matches, matched, done: 0, unmatched: 0 })
     }
 

@@ -1,5 +1,8 @@
 //! Which subscriptions each event of a chunk matches, in little memory.
 
+/// The positions in a word.
+const WORD: usize = u64::BITS as usize;
+
 /// Which subscriptions each event of a chunk goes to. Consecutive events with the same subscriptions share a set.
 #[derive(Debug, Default)]
 pub struct Matches {
@@ -10,19 +13,26 @@ pub struct Matches {
     all: Vec<u64>,
 }
 
-/// A set of positions: a list, or a bit set if that is smaller.
+/// A set of positions: a word if it has all of them, or else a list, or a bit set if that is smaller.
 #[derive(Debug)]
 enum PositionSet {
+    Word(u64),
     Few(Box<[u32]>),
     Many(Box<[u64]>),
 }
 
 impl Matches {
+    /// None, with room for so many events that go to so many subscriptions, and to the same ones.
+    pub(crate) fn with_room(events: usize, subscriptions: usize) -> Self {
+        let all = Vec::with_capacity(subscriptions.div_ceil(WORD));
+        Self { of: Vec::with_capacity(events), sets: Vec::with_capacity(1), all }
+    }
+
     /// Adds the next event with the positions of its subscriptions, in ascending order.
     pub fn push(&mut self, positions: &[u32]) {
         if !self.sets.last().is_some_and(|last| last.is(positions)) {
             for position in positions {
-                let word = *position as usize / 64;
+                let word = *position as usize / WORD;
                 if self.all.len() <= word {
                     self.all.resize(word + 1, 0);
                 }
@@ -67,13 +77,16 @@ impl Matches {
 
 impl PositionSet {
     fn new(positions: &[u32]) -> Self {
-        let words = positions.last().map_or(0, |last| *last as usize / 64 + 1);
+        if let Some(word) = word_of(positions) {
+            return Self::Word(word);
+        }
+        let words = positions.last().map_or(0, |last| *last as usize / WORD + 1);
         if size_of_val(positions) <= words * size_of::<u64>() {
             return Self::Few(positions.into());
         }
         let mut bits = vec![0; words];
         for position in positions {
-            bits[*position as usize / 64] |= 1 << (position % 64);
+            bits[*position as usize / WORD] |= 1 << (position % 64);
         }
         Self::Many(bits.into())
     }
@@ -81,6 +94,7 @@ impl PositionSet {
     /// Whether it has exactly these positions.
     fn is(&self, positions: &[u32]) -> bool {
         match self {
+            Self::Word(word) => word_of(positions) == Some(*word),
             Self::Few(few) => **few == *positions,
             Self::Many(bits) => {
                 let count: usize = bits.iter().map(|word| word.count_ones() as usize).sum();
@@ -91,6 +105,7 @@ impl PositionSet {
 
     fn has(&self, position: u32) -> bool {
         match self {
+            Self::Word(word) => has_bit(&[*word], position),
             Self::Few(positions) => positions.binary_search(&position).is_ok(),
             Self::Many(bits) => has_bit(bits, position),
         }
@@ -98,19 +113,27 @@ impl PositionSet {
 
     fn memory(&self) -> usize {
         match self {
+            Self::Word(_) => 0,
             Self::Few(positions) => size_of_val(&positions[..]),
             Self::Many(bits) => size_of_val(&bits[..]),
         }
     }
 }
 
+/// These positions as bits, if a word has all of them.
+fn word_of(positions: &[u32]) -> Option<u64> {
+    let fits = positions.last().is_none_or(|last| (*last as usize) < WORD);
+    fits.then(|| positions.iter().fold(0, |bits, position| bits | 1_u64 << position))
+}
+
 fn has_bit(words: &[u64], position: u32) -> bool {
-    words.get(position as usize / 64).is_some_and(|bits| bits & 1 << (position % 64) != 0)
+    words.get(position as usize / WORD).is_some_and(|bits| bits & 1 << (position % 64) != 0)
 }
 
 fn bits(words: &[u64]) -> impl Iterator<Item = u32> {
-    words
-        .iter()
-        .zip(0..)
-        .flat_map(|(bits, word)| (0..64).filter(move |bit| bits & 1 << bit != 0).map(move |bit| word * 64 + bit))
+    words.iter().zip(0..).flat_map(|(bits, word)| {
+        let lowest_removed = |bits: &u64| Some(bits & (bits - 1)).filter(|rest| *rest != 0);
+        let rest = std::iter::successors(Some(*bits).filter(|bits| *bits != 0), lowest_removed);
+        rest.map(move |bits| word * u64::BITS + bits.trailing_zeros())
+    })
 }

@@ -59,6 +59,11 @@ impl SharedState {
         read(&self.view())
     }
 
+    /// The first position of the log that the subscription may still read, without its jobs.
+    pub fn own_low(&self) -> Seq {
+        self.view().own_low
+    }
+
     /// The end of what the live lane has read; [`None`] before it exists.
     pub fn live_read(&self) -> Option<Seq> {
         self.view().cursor.lanes.iter().find(|lane| lane.lane == Lane::LIVE).map(|lane| lane.read)
