@@ -24,45 +24,30 @@ impl GroupWriter {
     pub(super) fn encode(&mut self, group: &mut CommitGroup, entry: WriterEntry, now: Timestamp) {
         let answer = match entry {
             WriterEntry::Publish { partition, chunks, check, reply, _permit } => {
-                match self.encode_publish(group, partition, chunks, check, now) {
-                    Ok(published) => PendingAnswer::Published(
-                        WriterEntry::Publish { partition, chunks: Vec::new(), check: None, reply, _permit },
-                        published,
-                    ),
-                    Err(error) => PendingAnswer::Refused(
-                        WriterEntry::Publish { partition, chunks: Vec::new(), check: None, reply, _permit },
-                        error,
-                    ),
+                PendingAnswer::Published(reply, _permit, self.encode_publish(group, partition, chunks, check, now))
+            }
+            WriterEntry::Open { subscription_key, .. } => {
+                let incarnation = self.begin_incarnation(group, subscription_key);
+                PendingAnswer::Opened(entry, SubscriptionOwner { subscription_key, incarnation })
+            }
+            WriterEntry::Append { owner, ref changes, .. } => {
+                if self.incarnations.get(&owner.subscription_key) == Some(&owner.incarnation) {
+                    encode_changes(group, owner.subscription_key, changes);
+                    PendingAnswer::Done(entry)
+                } else {
+                    PendingAnswer::Refused(entry, Error::Fenced)
                 }
             }
-            WriterEntry::Open { subscription_key, reply } => {
-                let owner = SubscriptionOwner {
-                    subscription_key,
-                    incarnation: self.begin_incarnation(group, subscription_key),
-                };
-                PendingAnswer::Opened(WriterEntry::Open { subscription_key, reply }, owner)
-            }
-            WriterEntry::Append { owner, changes, urgency, done } => {
-                let fenced = self.incarnations.get(&owner.subscription_key) != Some(&owner.incarnation);
-                if !fenced {
-                    encode_changes(group, owner.subscription_key, &changes);
-                }
-                let entry = WriterEntry::Append { owner, changes, urgency, done };
-                if fenced { PendingAnswer::Refused(entry, Error::Fenced) } else { PendingAnswer::Done(entry) }
-            }
-            WriterEntry::Meta { changes, completes, reply } => {
-                for change in &changes {
+            WriterEntry::Meta { ref changes, .. } => {
+                for change in changes {
                     self.encode_meta(group, change, now);
                 }
-                PendingAnswer::Done(WriterEntry::Meta { changes, completes, reply })
+                PendingAnswer::Done(entry)
             }
-            WriterEntry::WriteDeadLetters { subscription_key, dead_letter_writes: write, reply } => {
-                encode_dead_letter_write(group, subscription_key, &write, self.is_there(group, subscription_key));
-                PendingAnswer::Done(WriterEntry::WriteDeadLetters {
-                    subscription_key,
-                    dead_letter_writes: write,
-                    reply,
-                })
+            WriterEntry::WriteDeadLetters { subscription_key, ref dead_letter_writes, .. } => {
+                let is_there = self.is_there(group, subscription_key);
+                encode_dead_letter_write(group, subscription_key, dead_letter_writes, is_there);
+                PendingAnswer::Done(entry)
             }
             // It is answered at once, because nothing is written.
             WriterEntry::Keep { partition, from, reply } => return self.keep(partition, from, reply),
@@ -182,6 +167,9 @@ impl GroupWriter {
 
     /// Deletes carried events whose last pending delivery or pin is deleted by this group.
     pub(super) fn free_carried(&mut self, group: &mut CommitGroup) -> Result<(), StoreError> {
+        if group.needs.is_empty() {
+            return Ok(());
+        }
         self.trims.touch(group.needs.keys().map(|(id, seq, _, _)| (*id, *seq)));
         let events = |is_needed| {
             let changed = group.needs.iter().filter(move |(_, needed)| **needed == is_needed);

@@ -23,8 +23,7 @@ const ENDED_MAX: usize = 50;
 const REAP_MAX: usize = 1024;
 
 impl GroupWriter {
-    pub(super) fn housekeep(&mut self) -> Result<(), StoreError> {
-        let now = self.clock.now();
+    pub(super) fn housekeep(&mut self, now: Timestamp) -> Result<(), StoreError> {
         if !self.parked.is_empty() {
             return Ok(());
         }

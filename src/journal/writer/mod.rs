@@ -19,7 +19,7 @@ mod outcomes;
 mod trim;
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     hash::Hash,
     sync::{
         Arc,
@@ -27,6 +27,8 @@ use std::{
     },
     time::Duration,
 };
+
+use tokio::sync::oneshot;
 
 pub(super) use self::log_guards::GuardToken;
 use self::{
@@ -39,7 +41,7 @@ use crate::{
     clock::Clock,
     event::{IdMap, Incarnation, Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
-        AppendListener, Error, FatalHandler, JournalOptions, JournalState, OpenedSubscription, PublishReceipt,
+        AppendListener, Error, FatalHandler, JournalOptions, JournalState, OpenedSubscription, Permit, PublishReceipt,
         SubscriptionOwner, WriterEntry, WriterStatus,
         partition_state::{LowWatermark, LowWatermarks, PartitionLogs, PartitionState},
         queue::{Awaited, EntryReceiver},
@@ -220,7 +222,8 @@ type PendingEntry = (PartitionId, Seq, SubscriptionId, Lane);
 
 /// An encoded entry and its answer.
 enum PendingAnswer {
-    Published(WriterEntry, PublishReceipt),
+    /// Of a publish request, whose permit is released after it.
+    Published(oneshot::Sender<Result<PublishReceipt, Error>>, Option<Permit>, Result<PublishReceipt, Error>),
     Done(WriterEntry),
     Refused(WriterEntry, Error),
     Opened(WriterEntry, SubscriptionOwner),
@@ -229,21 +232,21 @@ enum PendingAnswer {
 impl GroupWriter {
     fn run(mut self) -> Result<(), StoreError> {
         loop {
-            let (group, close) = self.next_group();
+            let (group, now, close) = self.next_group();
             if !group.is_empty() {
-                self.commit(group)?;
+                self.commit(group, now)?;
             }
             if close {
                 // Parked entries still wait for space. They are repeated after the restart.
                 let is_last = self.running.fetch_sub(1, Ordering::AcqRel) == 1;
                 return if is_last { self.store.close() } else { Ok(()) };
             }
-            self.housekeep()?;
+            self.housekeep(now.max(self.last_write))?;
         }
     }
 
-    /// Collects the next group. Returns it and whether it is the last.
-    fn next_group(&mut self) -> (Vec<WriterEntry>, bool) {
+    /// Collects the next group. Returns it, the time, and whether it is the last.
+    fn next_group(&mut self) -> (Vec<WriterEntry>, Timestamp, bool) {
         let wait = match self.parked.is_empty() {
             true if self.trims.is_looking() => LOOKUP_WAIT,
             true => HOUSEKEEPING,
@@ -259,10 +262,10 @@ impl GroupWriter {
             self.entries.wait(Awaited::Any, wait);
             next = self.entries.next();
         }
-        if next.is_none() && self.outcomes.is_empty() {
-            return (group, self.entries.is_closed());
-        }
         let mut now = self.clock.now();
+        if next.is_none() && self.outcomes.is_empty() {
+            return (group, now, self.entries.is_closed());
+        }
         let (mut bytes, mut urgency) = (0, Urgency::None);
         let mut is_last = false;
         while group.len() + self.outcomes.len() < most && bytes < self.options.group_bytes {
@@ -297,6 +300,7 @@ impl GroupWriter {
                 }
             }
         }
+        // Not earlier than any of the group was queued: it is when events are appended.
         now = self.clock.now();
         let joins = match urgency {
             Urgency::None => false,
@@ -306,7 +310,7 @@ impl GroupWriter {
         if is_last || joins || self.outcomes.are_due(now) {
             self.outcomes.take_into(&mut group);
         }
-        (group, is_last)
+        (group, now, is_last)
     }
 
     /// While outcomes wait or are expected, waits for entries that do not wait as long, for at most `most`. Returns
@@ -321,10 +325,11 @@ impl GroupWriter {
         waited
     }
 
-    fn commit(&mut self, entries: Vec<WriterEntry>) -> Result<(), StoreError> {
-        let now = self.clock.now();
-        let mut group = CommitGroup::default();
+    fn commit(&mut self, entries: Vec<WriterEntry>, now: Timestamp) -> Result<(), StoreError> {
         let count = entries.len();
+        // Most entries have one operation.
+        let (batch, answers) = (Batch(Vec::with_capacity(count)), Vec::with_capacity(count));
+        let mut group = CommitGroup { batch, answers, ..CommitGroup::default() };
         for entry in entries {
             self.encode(&mut group, entry, now);
         }
@@ -366,29 +371,33 @@ impl GroupWriter {
 
     fn finish(&mut self, group: CommitGroup) -> Result<(), StoreError> {
         self.ids.written();
-        let mut moved = BTreeSet::new();
+        let mut moved = Vec::new();
         for (SubscriptionKey { partition, subscription }, low) in group.lows {
-            moved.insert(partition);
+            // The outcomes of a topic often come together.
+            if moved.last() != Some(&partition) {
+                moved.push(partition);
+            }
             let lows = self.lows.entry(partition).or_default();
             match low {
                 Some(low) => lows.insert(subscription, low),
                 None => lows.remove(&subscription),
             };
         }
-        let soon = self.clock.now().after(self.trims.delay());
+        let soon = self.last_write.after(self.trims.delay());
         moved.iter().chain(group.before.keys()).for_each(|id| self.trims.arm(*id, soon));
         for id in group.before.keys() {
             self.status.set_end(*id, self.partitions.get(id).map(PartitionState::end));
             if !self.partitions.contains_key(id) {
                 self.ids.forget(*id);
                 self.lows.remove(id);
-                moved.insert(*id);
+                moved.push(*id);
             }
         }
         self.update_crowded(moved.into_iter())?;
         for answer in group.answers {
             match answer {
-                PendingAnswer::Published(entry, published) => reply_published(entry, Ok(published)),
+                // The events are published even if the publisher has disconnected.
+                PendingAnswer::Published(reply, _permit, answer) => drop(reply.send(answer)),
                 PendingAnswer::Done(entry) => reply(entry, Ok(())),
                 PendingAnswer::Refused(entry, error) => reply(entry, Err(error)),
                 PendingAnswer::Opened(entry, owner) => self.reply_opened(entry, owner),
@@ -454,7 +463,7 @@ impl GroupWriter {
         put_back(&mut self.incarnations, group.incarnations);
         for answer in group.answers {
             match answer {
-                PendingAnswer::Published(entry, _) => reply_published(entry, Err(Error::Full)),
+                PendingAnswer::Published(reply, _permit, answer) => drop(reply.send(answer.and(Err(Error::Full)))),
                 PendingAnswer::Done(entry @ WriterEntry::Meta { completes: false, .. }) => {
                     reply(entry, Err(Error::Full))
                 }
@@ -475,22 +484,12 @@ fn put_back<K: Eq + Hash, V>(now: &mut IdMap<K, V>, before: IdMap<K, Option<V>>)
     }
 }
 
-fn reply_published(entry: WriterEntry, answer: Result<PublishReceipt, Error>) {
-    let WriterEntry::Publish { reply, .. } = entry else { return };
-    // The events are published even if the publisher has disconnected.
-    reply.send(answer).ok();
-}
-
 fn reply(entry: WriterEntry, answer: Result<(), Error>) {
     match entry {
         WriterEntry::Append { done, .. } => done.call(answer),
         WriterEntry::Meta { reply, .. } | WriterEntry::WriteDeadLetters { reply, .. } => {
             // The change is made even if the caller was dropped.
             reply.send(answer).ok();
-        }
-        WriterEntry::Publish { reply, .. } => {
-            let refused = answer.err().unwrap_or(Error::Unknown);
-            reply.send(Err(refused)).ok();
         }
         WriterEntry::Open { reply, .. } => {
             let refused = answer.err().unwrap_or(Error::Unknown);
@@ -500,6 +499,7 @@ fn reply(entry: WriterEntry, answer: Result<(), Error>) {
             let refused = answer.err().unwrap_or(Error::Unknown);
             reply.send(Err(refused)).ok();
         }
-        WriterEntry::DivideBacklog { .. } | WriterEntry::Close => {}
+        // A publish request is answered with its receipt.
+        WriterEntry::Publish { .. } | WriterEntry::DivideBacklog { .. } | WriterEntry::Close => {}
     }
 }
