@@ -127,7 +127,8 @@ impl ChunkBuilder {
         if open.count == 0 {
             // Enough for the tables of most chunks, so that sealing copies no event.
             open.front = HEAD + TABLE_ENTRY + self.room / TABLE_PART;
-            open.bytes.reserve(open.front + self.room);
+            open.table.reserve(open.front - HEAD);
+            open.bytes = BytesMut::with_capacity(open.front + self.room);
             open.bytes.put_bytes(0, open.front);
         }
         let before = open.bytes.len();

@@ -485,7 +485,7 @@ impl Subscription {
         if !self.pending_write.is_due(now) {
             return None;
         }
-        let cursor = self.cursor();
+        let cursor = Box::new(self.cursor());
         self.own.due.written();
         if let Some(replays) = &mut self.replays {
             replays.due.written();

@@ -241,7 +241,7 @@ impl PendingWrite {
     /// Takes all changes as the write in progress; `follows` tells whether something follows from its end in any case.
     pub(super) fn take(
         &mut self,
-        cursor: Cursor,
+        cursor: Box<Cursor>,
         commanded: Option<u64>,
         follows: bool,
         now: Timestamp,
@@ -262,7 +262,7 @@ impl PendingWrite {
                 changes.push(RecordChange::Note { lane, attempt: 0, entry });
             }
         }
-        changes.push(RecordChange::Cursor(Box::new(cursor)));
+        changes.push(RecordChange::Cursor(cursor));
         let urgency = if urgent {
             WriteUrgency::Now
         } else if is_quiet && !follows && finished.len() <= RELAXED_OUTCOMES {
