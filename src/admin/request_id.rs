@@ -21,8 +21,8 @@ tokio::task_local! {
 }
 
 /// Handles a request under a new id.
-pub async fn with_id<T>(id: Uuid, handling: impl Future<Output = T>) -> T {
-    CURRENT.scope(id, handling).await
+pub fn with_id<T>(id: Uuid, handling: impl Future<Output = T>) -> impl Future<Output = T> {
+    CURRENT.scope(id, handling)
 }
 
 /// A new id. It is not a secret, so it costs no system call.

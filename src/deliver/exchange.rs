@@ -161,80 +161,84 @@ impl Pool {
         None
     }
 
-    async fn connect(self: &Rc<Self>, uri: Uri) -> Result<Connection, ConnectError> {
+    /// A connection that is open, or else a new one.
+    async fn connect(&self, uri: &Uri) -> Result<ControlledSocket, ConnectError> {
         let must_be_new = ControlledSocket::must_be_new();
-        let reused = poll_fn(|cx| Poll::Ready(if must_be_new { None } else { self.reuse(&uri, cx) })).await;
-        let socket = match reused {
-            Some(socket) => socket,
-            None => {
-                let secure = is_secure(&uri);
-                let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-                let host = uri.host().ok_or(ConnectError::Unresolved)?;
-                // Boxed, so that requests on an open connection have a smaller future.
-                Box::pin(self.connector.dial(host, port, secure)).await?
-            }
-        };
-        Ok(Connection { socket, unread: BytesMut::new(), uri, pool: Rc::clone(self) })
+        let reused = poll_fn(|cx| Poll::Ready(if must_be_new { None } else { self.reuse(uri, cx) })).await;
+        if let Some(socket) = reused {
+            return Ok(socket);
+        }
+        let secure = is_secure(uri);
+        let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+        let host = uri.host().ok_or(ConnectError::Unresolved)?;
+        // Boxed, so that requests on an open connection have a smaller future.
+        Box::pin(self.connector.dial(host, port, secure)).await
     }
 
-    async fn exchange(
+    /// Not an async function, whose future would have its arguments and again what becomes of them.
+    fn exchange(
         self: Rc<Self>,
         head: RequestHeadType,
         body: impl MessageBody,
-    ) -> Result<ConnectResponse, SendRequestError> {
+    ) -> impl Future<Output = Result<ConnectResponse, SendRequestError>> {
         let (uri, headers) = ATTEMPT
             .try_with(|request_attempt| (request_attempt.uri.take(), request_attempt.headers.take()))
             .unwrap_or_default();
         let is_post = uri.is_some();
-        let mut connection = self.connect(uri.unwrap_or_else(|| head.as_ref().uri.clone())).await?;
-        let (size, dated, mut message) = (body.size(), self.dated(), self.written.take());
+        let uri = uri.unwrap_or_else(|| head.as_ref().uri.clone());
+        let (size, dated) = (body.size(), self.dated());
         let mut codec = RequestCodec { head: Some((head, size)), codec: ClientCodec::new(dated.clone()) };
-        if is_post {
-            put_post(&mut message, &connection.uri, size, &dated)?;
-        } else {
-            codec.encode(&mut message)?;
-        }
-        // The headers that awc does not have stand before the end of the head.
-        message.truncate(message.len() - END.len());
-        message.extend_from_slice(headers.as_bytes());
-        message.extend_from_slice(END);
-        connection.send(message, size, body).await?;
-        let mut decode = |buffer: &mut BytesMut| -> Result<_, ParseError> {
-            // Decoding is expensive also where nothing has arrived.
-            if buffer.is_empty() {
-                return Ok(None);
+        async move {
+            let socket = self.connect(&uri).await?;
+            let mut connection = Connection { socket, unread: BytesMut::new(), uri, pool: self };
+            let mut message = connection.pool.written.take();
+            if is_post {
+                put_post(&mut message, &connection.uri, size, &dated)?;
+            } else {
+                codec.encode(&mut message)?;
             }
-            match is_post.then(|| whole::take(buffer)).flatten() {
-                Some(response) => Ok(Some(Received::Whole(response))),
-                None => {
-                    codec.encode(&mut BytesMut::new())?;
-                    Ok(codec.codec.decode(buffer)?.map(Received::Head))
+            // The headers that awc does not have stand before the end of the head.
+            message.truncate(message.len() - END.len());
+            message.extend_from_slice(headers.as_bytes());
+            message.extend_from_slice(END);
+            connection.send(&mut message, size, pin!(body)).await?;
+            let mut decode = |buffer: &mut BytesMut| -> Result<_, ParseError> {
+                // Decoding is expensive also where nothing has arrived.
+                if buffer.is_empty() {
+                    return Ok(None);
                 }
-            }
-        };
-        let received = poll_fn(|cx| connection.poll_decode(cx, &mut decode)).await?;
-        let head = match received.ok_or(ConnectError::Disconnected)? {
-            Received::Head(head) => head,
-            Received::Whole(response) => {
-                connection.end(true);
-                return Ok(ConnectResponse::Client(response));
-            }
-        };
-        let codec = codec.codec;
-        let payload: Payload = match codec.message_type() {
-            MessageType::None => {
-                connection.end(codec.keep_alive());
-                Payload::None
-            }
-            MessageType::Payload | MessageType::Stream => {
-                let codec = codec.into_payload_codec();
-                Payload::Stream { payload: Box::pin(ResponseBody { connection: Some(connection), codec }) }
-            }
-        };
-        Ok(ConnectResponse::Client(response(|own| {
-            *own = head;
-            payload
-        })))
+                match is_post.then(|| whole::take(buffer)).flatten() {
+                    Some(response) => Ok(Some(Received::Whole(response))),
+                    None => {
+                        codec.encode(&mut BytesMut::new())?;
+                        Ok(codec.codec.decode(buffer)?.map(Received::Head))
+                    }
+                }
+            };
+            let received = poll_fn(|cx| connection.poll_decode(cx, &mut decode)).await?;
+            let head = match received.ok_or(ConnectError::Disconnected)? {
+                Received::Head(head) => head,
+                Received::Whole(response) => {
+                    connection.end(true);
+                    return Ok(ConnectResponse::Client(response));
+                }
+            };
+            let codec = codec.codec;
+            let payload: Payload = match codec.message_type() {
+                MessageType::None => {
+                    connection.end(codec.keep_alive());
+                    Payload::None
+                }
+                MessageType::Payload | MessageType::Stream => {
+                    let codec = codec.into_payload_codec();
+                    Payload::Stream { payload: Box::pin(ResponseBody { connection: Some(connection), codec }) }
+                }
+            };
+            Ok(ConnectResponse::Client(response(|own| {
+                *own = head;
+                payload
+            })))
+        }
     }
 }
 
@@ -299,11 +303,10 @@ impl Connection {
     /// Sends a request, of which `message` has the head.
     async fn send(
         &mut self,
-        mut message: BytesMut,
+        message: &mut BytesMut,
         size: BodySize,
-        body: impl MessageBody,
+        mut body: Pin<&mut impl MessageBody>,
     ) -> Result<(), SendRequestError> {
-        let mut body = pin!(body);
         // A body with a length needs nothing of the codec.
         let mut left = match size {
             BodySize::None => 0,
@@ -315,16 +318,16 @@ impl Connection {
             let part = part.map_err(|error| SendRequestError::Body(error.into()))?.unwrap_or_default();
             left = left.checked_sub(part.len() as u64).filter(|_| !part.is_empty()).ok_or_else(wrong_length)?;
             if part.len() > COPIED_BYTES {
-                self.write(&message, &part).await?;
+                self.write(message, &part).await?;
                 message.clear();
             } else {
                 message.extend_from_slice(&part);
             }
         }
-        self.write(&message, &[]).await?;
+        self.write(message, &[]).await?;
         message.clear();
         self.socket.flush().await?;
-        self.pool.written.replace(message);
+        self.pool.written.replace(mem::take(message));
         Ok(())
     }
 

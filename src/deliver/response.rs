@@ -11,14 +11,18 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use awc::{
-    ClientResponse,
+    ClientResponse, SendClientRequest,
+    error::SendRequestError,
     http::{StatusCode, Version, header},
 };
 use bytes::BytesMut;
 use futures_util::StreamExt as _;
 use tokio::time::timeout_at;
 
-use super::{failure::bounded, socket::RequestAttempt};
+use super::{
+    failure::bounded,
+    socket::{RequestAttempt, RequestPhase},
+};
 use crate::{
     event::Timestamp,
     policy::outcome::{Outcome, RequestResult},
@@ -33,13 +37,15 @@ pub const DRAINED_BYTES_MAX: usize = 65_536;
 /// How long a response body is read, within the request's own time limit.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Reads what is kept of a response, and decides whether its connection may be reused.
+/// Waits for the response, reads what is kept of it, and decides whether its connection may be reused.
 pub(super) async fn read(
-    mut response: ClientResponse,
+    sending: SendClientRequest,
     request_attempt: &RequestAttempt,
     now: Timestamp,
-) -> RequestResult {
+) -> Result<RequestResult, SendRequestError> {
+    let mut response = sending.await?;
     let status = response.status();
+    request_attempt.enter(RequestPhase::Reading(status.as_u16()));
     let mut answer = RequestResult::bare(Outcome::of_status(status.as_u16()));
     answer.status = Some(status.as_u16());
     answer.retry_after = retry_after(&response, now);
@@ -49,12 +55,12 @@ pub(super) async fn read(
             StatusCode::SWITCHING_PROTOCOLS => "101 switches the protocol, which was not requested".to_owned(),
             status => format!("{} is an interim response, and no final one followed", status.as_u16()),
         };
-        return answer;
+        return Ok(answer);
     }
     if request_attempt.late.get() {
         // The body of a late response is not needed, and may never end.
         request_attempt.discard_connection();
-        return answer;
+        return Ok(answer);
     }
     let bodiless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if !bodiless {
@@ -74,7 +80,7 @@ pub(super) async fn read(
     } else {
         request_attempt.discard_connection();
     }
-    answer
+    Ok(answer)
 }
 
 /// Reads at most `most` bytes of the body and keeps the first ones. Returns a text about the rest.

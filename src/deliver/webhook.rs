@@ -301,9 +301,7 @@ impl WebhookClient {
                 let sending = self.send(Method::POST, destination, &outgoing, request_attempt, lease);
                 // The body is dropped with its last byte. From here on only `again` may have a copy.
                 drop(outgoing);
-                let response = sending.await?;
-                request_attempt.enter(RequestPhase::Reading(response.status().as_u16()));
-                let answer = response::read(response, request_attempt, now).await;
+                let answer = response::read(sending, request_attempt, now).await?;
                 request_attempt.read();
                 Ok(answer)
             })

@@ -32,7 +32,7 @@ use actix_service::{
 };
 use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
 use actix_web::{App, dev::AppConfig, error::InternalError, http::Method, web};
-use futures_util::future::{Either, ready};
+use futures_util::future::{Either, FutureExt as _, ready};
 use rustls::ServerConfig;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
@@ -303,14 +303,18 @@ async fn unless_stalled<T>(
     stall: Option<WriteStall>,
 ) -> actix_web::Result<T> {
     let Some(stall) = stall else { return response.await };
-    tokio::select! {
-        biased;
-        response = response => response,
-        reason = stall.stalled() => {
-            let message = format!("{}; the request may or may not have been processed", explain(reason));
-            Err(InternalError::from_response(explain(reason), unavailable(&message)).into())
+    // Boxed, so that requests to a server of its own have a smaller future.
+    let answered = Box::pin(async move {
+        tokio::select! {
+            biased;
+            response = response => response,
+            reason = stall.stalled() => {
+                let message = format!("{}; the request may or may not have been processed", explain(reason));
+                Err(InternalError::from_response(explain(reason), unavailable(&message)).into())
+            }
         }
-    }
+    });
+    answered.await
 }
 
 /// Why an owner does not process a request.
@@ -438,22 +442,21 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
                 }
             };
             let counters = Arc::clone(&counters);
-            async move {
-                match request_id::with_id(id, response).await {
-                    Ok(mut response) => {
-                        request_id::add(response.headers_mut(), id, correlation);
-                        counters.count_response(response.status().as_u16());
-                        Ok(response.map_body(|_, body| TrackedBody::new(body, stage)))
-                    }
-                    Err(error) => {
-                        counters.count_response(error.as_response_error().status_code().as_u16());
-                        if let Some(stage) = &stage {
-                            stage.end();
-                        }
-                        Err(error)
-                    }
+            // Not an async block: it would have the future of the response twice.
+            request_id::with_id(id, response).map(move |handled| match handled {
+                Ok(mut response) => {
+                    request_id::add(response.headers_mut(), id, correlation);
+                    counters.count_response(response.status().as_u16());
+                    Ok(response.map_body(|_, body| TrackedBody::new(body, stage)))
                 }
-            }
+                Err(error) => {
+                    counters.count_response(error.as_response_error().status_code().as_u16());
+                    if let Some(stage) = &stage {
+                        stage.end();
+                    }
+                    Err(error)
+                }
+            })
         });
         let app = app.into_factory().map_err(|error: actix_web::Error| error.error_response());
         HttpService::build()
