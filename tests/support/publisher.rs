@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     ops::ControlFlow,
-    sync::{Arc, mpsc},
+    sync::{Arc, OnceLock, Weak, mpsc},
     time::Duration,
 };
 
@@ -105,6 +105,14 @@ pub(crate) fn rules() -> RegistryRules {
 
 /// A journal in memory whose time stands still.
 pub(crate) fn journal(store: &MemoryStore) -> (Journal, Clock, ManualClock) {
+    journal_with(store, |_, _| {})
+}
+
+/// The same, which passes on what is appended.
+fn journal_with(
+    store: &MemoryStore,
+    on_append: impl Fn(PartitionId, Vec<Chunk>) + Send + Sync + 'static,
+) -> (Journal, Clock, ManualClock) {
     // 2021-03-10T21:02:56Z
     let (clock, hand) = Clock::manual(Timestamp(1_615_410_176_000_000));
     let options = journal::JournalOptions {
@@ -115,7 +123,7 @@ pub(crate) fn journal(store: &MemoryStore) -> (Journal, Clock, ManualClock) {
     };
     let store: Arc<dyn Store> = Arc::new(store.clone());
     let (journal, _writer) =
-        Journal::start(store, clock.clone(), options, Box::new(|_, _| {}), Box::new(|_| {})).expect("an empty store");
+        Journal::start(store, clock.clone(), options, Box::new(on_append), Box::new(|_| {})).expect("an empty store");
     (journal, clock, hand)
 }
 
@@ -133,13 +141,21 @@ pub(crate) fn registry_with_check_interval(
     (registry, clock, hand)
 }
 
-/// The same with its journal: what is published there is seen at the next read.
+/// The same with its journal.
 pub(crate) fn journaled_registry(
     store: &MemoryStore,
     check_interval: Duration,
 ) -> (Arc<Registry>, Journal, Clock, ManualClock) {
-    let (journal, clock, hand) = journal(store);
+    let appended_to = Arc::new(OnceLock::<Weak<Registry>>::new());
+    let known = Arc::clone(&appended_to);
+    let (journal, clock, hand) = journal_with(store, move |partition, chunks| {
+        if let Some(registry) = known.get().and_then(Weak::upgrade) {
+            registry.appended(partition, chunks);
+        }
+    });
     let (registry, starts) = Registry::recover(journal.clone(), rules(), 1024 * 1024).expect("an empty store");
+    let registry = Arc::new(registry);
+    appended_to.set(Arc::downgrade(&registry)).expect("it is set once");
     let client = ClientOptions::new(AddressRules::loopback(), TlsTrust::load(None).expect("certificates"));
     let context = SubscriptionContext {
         journal: journal.clone(),
@@ -154,7 +170,7 @@ pub(crate) fn journaled_registry(
     let arbiters = Arc::new(vec![actix::Arbiter::current()]);
     let hosts = ActorHosts { arbiters, context: Arc::new(context), check_interval };
     actix_rt::spawn(actor_factory::run(starts, hosts));
-    (Arc::new(registry), journal, clock, hand)
+    (registry, journal, clock, hand)
 }
 
 /// The mapping of the topic `custom`.
