@@ -17,11 +17,12 @@ use tokio::{
 
 use super::{
     Routed, ThreadRouter,
-    parts::{Asked, no_answer},
+    parts::{Asked, collect, no_answer},
     target_of,
 };
 use crate::{
     admin::merge::add_work,
+    api::resource::ErrorResponse,
     server::{
         forward::{OwnerResponse, ResponseBody},
         front::hop::ListenerSide,
@@ -200,7 +201,10 @@ impl Work {
                         self.lines = Some(self.router.lines_of(shard, answered));
                         continue;
                     }
-                    Ok(answered) => return self.failed(&format!("its owner answers {}", answered.response.status())),
+                    Ok(refused) => {
+                        let why = self.why(refused).await;
+                        return self.failed(&why);
+                    }
                     Err(why) => return self.failed(why),
                 }
             };
@@ -220,6 +224,14 @@ impl Work {
                 return Some(shown.freeze());
             }
         }
+    }
+
+    /// What the owner of the shard says of a request that it refuses.
+    async fn why(&self, refused: OwnerResponse) -> String {
+        let status = refused.response.status();
+        let read = collect(&self.router.shards[self.shard], refused).await;
+        let error = read.ok().and_then(|(_, body)| serde_json::from_slice::<ErrorResponse>(&body).ok());
+        error.map_or_else(|| format!("its owner answers {status}"), |response| response.error.message)
     }
 
     fn failed(&mut self, why: &str) -> Option<Bytes> {

@@ -169,7 +169,7 @@ fn wait_until_divided(node: &Server) {
         let is_copied = |shard: usize| {
             let in_state =
                 |state| states.iter().filter(|states| states.get(shard).is_some_and(|of| of == state)).count();
-            in_state("complete") == COPIES && in_state("none") == states.len() - COPIES
+            in_state("complete") == COPIES && in_state("none") + COPIES == states.len()
         };
         let records = node.command("GET", "/cluster/ownership", &Value::Null).json();
         let records = records["value"].as_array().expect("records").clone();

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, path::PathBuf};
 use gridhook::cluster::{copies::chosen, shard_of};
 use serde_json::Value;
 
-use super::{Cluster, LONG, NAMES, START};
+use super::{Cluster, LONG, NAMES, START, TOKEN};
 use crate::{
     server::{assert_arrived, wait_until_settled},
     support::{
@@ -32,9 +32,13 @@ struct Placed {
     _ports: Vec<Vec<ReservedPort>>,
 }
 
-/// What a node says that each node has of each shard.
+/// What a node says that each node has of each shard; nothing while it gives a shard up, which ends its listener.
 pub(super) fn states(node: &Server) -> Vec<(String, Vec<String>)> {
-    let view = node.command("GET", "/cluster/status", &Value::Null).json();
+    let authorization = format!("Bearer {TOKEN}");
+    let asked = node.client().ask("GET", "/cluster/status", &[("authorization", &authorization)], b"");
+    let Ok(answer) = asked else { return Vec::new() };
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let view = answer.json();
     let nodes = view["nodes"].as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let of = |node: &Value| node["copyStates"].as_array().map(|states| states.iter().map(text).collect());
