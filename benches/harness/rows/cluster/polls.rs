@@ -22,6 +22,9 @@ use crate::{
 /// Clients that wait at once, and leave.
 const POLLS: usize = 300;
 
+/// How often they do where they wait for one shard: once costs less than idle nodes differ from each other.
+const ROUNDS: u32 = 8;
+
 /// Events that are waited for, one after the other.
 const EVENTS: u64 = 100;
 
@@ -29,6 +32,7 @@ const EVENTS: u64 = 100;
 struct Queue {
     nodes: Range<usize>,
     targets: Vec<Target>,
+    rounds: u32,
     /// Processor time a second while nobody calls.
     idle: f64,
 }
@@ -45,11 +49,11 @@ struct Spent {
 
 pub(super) fn rows(bench: &Bench, stage: &ClusterStage) -> [Row; 2] {
     let scale = &bench.scale;
-    let topics = [(NODES, json!({})), (SHARDED, json!({"properties": {"partitionCount": SHARDS}}))];
-    let queues = topics.map(|(nodes, topic)| {
+    let topics = [(NODES, json!({}), ROUNDS), (SHARDED, json!({"properties": {"partitionCount": SHARDS}}), 1)];
+    let queues = topics.map(|(nodes, topic, rounds)| {
         let target = queues(&stage.servers[nodes.start], &topic, &[("live", TYPE), ("idle", "Bench.Never")]);
         let at = |server: &Server| Target { at: server.at(), ..target.clone() };
-        Queue { targets: stage.servers[nodes.clone()].iter().map(at).collect(), nodes, idle: 0.0 }
+        Queue { targets: stage.servers[nodes.clone()].iter().map(at).collect(), nodes, rounds, idle: 0.0 }
     });
     let pause = scale.time.min(IDLE);
     let queues = queues.map(|queue| {
@@ -62,17 +66,19 @@ pub(super) fn rows(bench: &Bench, stage: &ClusterStage) -> [Row; 2] {
     let turn = |queue: &Queue| {
         let open = POLLS.min(scale.polls);
         let (a_poll, ()) = busy(stage, queue, || {
-            let each = queue.targets.iter().map(|target| polls(target, open.div_ceil(queue.targets.len())));
-            let open: Vec<_> = each.collect();
-            thread::sleep(pause);
-            drop(open);
-            thread::sleep(pause);
+            for _ in 0..queue.rounds {
+                let each = queue.targets.iter().map(|target| polls(target, open.div_ceil(queue.targets.len())));
+                let open: Vec<_> = each.collect();
+                thread::sleep(pause / queue.rounds);
+                drop(open);
+                thread::sleep(pause / queue.rounds);
+            }
         });
         let events = EVENTS.min(scale.probes);
         let (an_event, nanos) = busy(stage, queue, || {
             (0..events).zip(queue.targets.iter().cycle()).map(|(_, target)| arrival(target)).sum::<u64>()
         });
-        let (open, events) = (open as f64, events as f64);
+        let (open, events) = (open as f64 * f64::from(queue.rounds), events as f64);
         Spent { a_poll: a_poll / open, an_event: an_event / events, arrival: nanos as f64 / 1e6 / events }
     };
     // Every thread of every node knows the topic then.
