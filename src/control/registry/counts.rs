@@ -115,10 +115,9 @@ impl TopicHandle {
 
     /// [`TopicHandle::snapshots`] with the response times by range since the process started.
     pub fn snapshots_with_response_times(&self) -> impl Iterator<Item = (SubscriptionSnapshot, Vec<u64>)> {
-        let end = self.log_end();
-        self.children().into_iter().map(move |child| {
-            let times = child.shared.response_times();
-            (SubscriptionSnapshot::of(child, end), times)
+        self.snapshots().map(|snapshot| {
+            let times = snapshot.child.shared.response_times();
+            (snapshot, times)
         })
     }
 
