@@ -603,7 +603,8 @@ fn gridhook_under(under: &[String], arguments: &[&str], data_dir: &Path) -> Comm
 }
 
 fn bare(under: &[String], arguments: &[&str]) -> Command {
-    let binary = env!("CARGO_BIN_EXE_gridhook");
+    // A bench can measure another build.
+    let binary = std::env::var_os("GRIDHOOK_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_gridhook").into());
     let mut command = match under.split_first() {
         Some((program, more)) => {
             let mut command = Command::new(program);

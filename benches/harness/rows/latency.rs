@@ -9,9 +9,10 @@ use crate::harness::{
     Bench,
     disk::Probe,
     endpoint::Endpoint,
+    floor::Floor,
     load::{Amount, Shape, closed, open},
     row::{Against, Row},
-    stage::{Cost, Stage},
+    stage::{Cost, Stage, folder},
 };
 
 /// By then what a server has taken to start is given back.
@@ -36,7 +37,9 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     });
     let half = most.rate() / 2.0;
     let (mut syncs, mut answers, mut medians, mut tails) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut beside = Vec::new();
+    let stored = folder();
+    let (relay, relayed) = Floor::storing_relay(bench.again, &endpoint.url("/"), stored.path());
+    let (mut beside, mut relayed_tails) = (Vec::new(), Vec::new());
     for _ in 0..scale.runs {
         endpoint.take();
         let probe = Probe::start(stage.folder());
@@ -44,10 +47,15 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
         let cost =
             Cost::of(stage.server.id(), &endpoint, 1, || open(targets, timed, scale.connections, half, scale.time));
         let (ways, _) = endpoint.take();
+        let of_relay = || open(std::slice::from_ref(&relayed), timed, scale.connections, half, scale.time);
+        Cost::of(relay.id(), &endpoint, 1, of_relay);
+        let (relayed_ways, _) = endpoint.take();
+        let tail = |ways: &Histogram<u64>| milliseconds(ways, 0.99) - milliseconds(ways, 0.5);
         syncs.push(milliseconds(&probe.stop().took, 0.5));
         answers.push(milliseconds(&cost.sent.answers, 0.5));
         medians.push(milliseconds(&ways, 0.5));
-        tails.push(milliseconds(&ways, 0.99) - milliseconds(&ways, 0.5));
+        tails.push(tail(&ways));
+        relayed_tails.push(tail(&relayed_ways));
         beside = cost.beside();
         beside.push(("half of events/s".to_owned(), most.rate()));
     }
@@ -76,6 +84,16 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
         beside: Vec::new(),
         ..answered.clone()
     };
+    let beyond_storing = Row {
+        number: "5b",
+        what: "row 5 over a relay that stores",
+        floor_is: "the relay, which syncs each event to RocksDB first, at the same rate",
+        against: Against::Floor,
+        budget: 2.0,
+        stretch: 1.3,
+        floors: relayed_tails,
+        ..arrived.clone()
+    };
     let memory = Row {
         number: "6",
         what: "memory of an idle server",
@@ -88,7 +106,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
         floors: Vec::new(),
         ..arrived.clone()
     };
-    vec![answered, arrived, memory]
+    vec![answered, arrived, beyond_storing, memory]
 }
 
 /// A quantile of nanoseconds.
