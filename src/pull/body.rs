@@ -201,19 +201,22 @@ impl SettleResponse {
 }
 
 /// The response of a receive: each event with its lock token.
-pub fn received(events: &[(String, u32, Event)]) -> String {
-    let mut out = String::with_capacity(64 + events.iter().map(|(_, _, event)| event.wire_len() + 192).sum::<usize>());
-    out.push_str(r#"{"value":["#);
+pub fn received(events: &[(String, u32, Event)]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64 + events.iter().map(|(_, _, event)| event.wire_len() + 192).sum::<usize>());
+    out.extend_from_slice(br#"{"value":["#);
     for (index, (token, attempt, event)) in events.iter().enumerate() {
         if index > 0 {
-            out.push(',');
+            out.push(b',');
         }
         // A token is base64, so it needs no escaping.
-        out.push_str(&format!(r#"{{"brokerProperties":{{"lockToken":"{token}","deliveryCount":{attempt}}},"event":"#));
-        out.push_str(&String::from_utf8_lossy(&cloud(event)));
-        out.push('}');
+        for part in [r#"{"brokerProperties":{"lockToken":""#, token, r#"","deliveryCount":"#, &attempt.to_string()] {
+            out.extend_from_slice(part.as_bytes());
+        }
+        out.extend_from_slice(br#"},"event":"#);
+        out.extend_from_slice(&cloud(event));
+        out.push(b'}');
     }
-    out.push_str("]}");
+    out.extend_from_slice(b"]}");
     out
 }
 

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use actix_web::{
     HttpMessage as _, HttpRequest, HttpResponse, Route,
+    body::MessageBody,
     http::{Method, header::CONTENT_TYPE},
     web,
 };
@@ -112,7 +113,7 @@ async fn received_by(
     tokens: &LockTokenSealer,
     polls: &NodePolls,
     request: &HttpRequest,
-) -> Result<String, Refusal> {
+) -> Result<Vec<u8>, Refusal> {
     let PullRequest { topic, shared, token } = PullRequest::of(publisher, request).await?;
     let query = ReceiveQuery::new(request.query_string());
     let parameters = query.max_events().and_then(|events| Ok((events, query.max_wait()?)));
@@ -218,7 +219,7 @@ async fn settle_all(
 }
 
 /// The response to a request that succeeded.
-pub fn answer(body: String) -> HttpResponse {
+pub fn answer(body: impl MessageBody + 'static) -> HttpResponse {
     HttpResponse::Ok()
         .insert_header(("x-ms-request-id", Uuid::new_v4().to_string()))
         .insert_header((CONTENT_TYPE, "application/json; charset=utf-8"))
