@@ -124,5 +124,8 @@ fn a_group_that_a_real_compiler_compiles_has_what_its_sources_define() {
 fn the_image_is_built_with_it_too() {
     let dockerfile = read("Dockerfile");
     assert!(dockerfile.contains("COPY .ci/c++ /usr/local/bin/gridhook-c++\n"), "{dockerfile}");
-    assert!(dockerfile.contains("CXX=/usr/local/bin/gridhook-c++ cargo build "), "{dockerfile}");
+    assert!(
+        dockerfile.contains("CXX=/usr/local/bin/gridhook-c++ CARGO_TARGET_DIR=/build .ci/optimized "),
+        "{dockerfile}"
+    );
 }

@@ -82,7 +82,7 @@ fn the_image_is_built_without_a_daemon_and_serves_as_nobody() {
     fs::write(at("Base"), "FROM scratch\nCOPY base /\n").expect("written");
     let (file, context) = (at("Base").display().to_string(), buildah.folder.path().display().to_string());
     buildah.run(&["build", "--isolation", "chroot", "-t", BASE, "-f", &file, &context]);
-    copy(Path::new(BINARY), &at("stage/build/release/gridhook"));
+    copy(Path::new(BINARY), &at("stage/build/optimized/release/gridhook"));
     fs::create_dir_all(at("stage/store/gridhook")).expect("a folder");
     let stage = format!("build={}", at("stage").display());
     buildah.run(&[

@@ -7,6 +7,7 @@ mod image;
 mod image_build;
 mod kubernetes;
 mod notify;
+mod optimized;
 mod shell;
 mod systemd;
 mod unit;
