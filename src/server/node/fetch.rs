@@ -76,6 +76,7 @@ impl ClusterNode {
         progress.note_copy(Some(CopyProgress::default()));
         let (mut is_stopped, mut is_fetched) = (false, false);
         tokio::select! {
+            biased;
             () = signals.received() => is_stopped = true,
             () = unwanted(self.claim.keeps.clone()) => tracing::info!(shard, "the copy is not wanted any more"),
             fetched = self.fetch() => {

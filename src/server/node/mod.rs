@@ -256,6 +256,8 @@ impl ClusterNode {
             let mut follower = self.follow();
             let mut role = self.claim.role.clone();
             let lease = tokio::select! {
+                // The claims of a process that stops end at the same time.
+                biased;
                 () = signals.received() => None,
                 () = removal::unwanted(self.claim.keeps.clone()) => {
                     follower.stop().await;

@@ -52,6 +52,7 @@ impl ClusterNode {
                 removes = !self.remove_copy().await?;
             }
             tokio::select! {
+                biased;
                 () = signals.received() => return Ok(false),
                 kept = keeps.wait_for(|keeps| *keeps) => {
                     return kept.map(|_| true).map_err(|_| claims_ended());

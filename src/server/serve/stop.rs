@@ -127,6 +127,8 @@ impl<'a> RunEnd<'a> {
             return Ok(Self::Stop);
         };
         let end = tokio::select! {
+            // A process that stops gives up the claims of all shards at the same time.
+            biased;
             signaled = shutdown::wait_for_signal(ownership.signals) => signaled.map(|()| None)?,
             end = ownership.tenure.ended() => Some(end),
         };

@@ -5,6 +5,7 @@ use std::{
     fs,
     io::Read as _,
     net::{SocketAddr, TcpStream},
+    process::Command,
     sync::Arc,
     time::Duration,
 };
@@ -251,6 +252,30 @@ fn an_operator_moves_shards_and_drains_a_node() {
     wait_for("the move", LONG, || owner(0) == to);
     println!("{from} gave shard 0 to {to}");
     sharded.wait_for_shares(0, &[2, 2, 2]);
+}
+
+/// Each core of a process is signaled, and at the same time the node gives up the claims of all.
+#[test]
+fn a_node_that_stops_gives_up_each_of_its_shards_for_good() {
+    if !has_nats() {
+        return;
+    }
+    let mut sharded = Sharded::prepare(&[]);
+    for _ in 0..many(4, 40) {
+        sharded.cluster.join(0);
+        sharded.wait_for_shares(0, &[usize::from(SHARDS)]);
+        let node = &mut sharded.cluster.nodes[0];
+        // On one processor the claims end before the cores have noticed the signal. A thread that ends meanwhile is an error.
+        let id = node.id().to_string();
+        wait_for("a process with one processor", START, || {
+            let pinned = Command::new("taskset").args(["--all-tasks", "--cpu-list", "--pid", "0", &id]).output();
+            pinned.is_ok_and(|output| output.status.success())
+        });
+        node.terminate();
+        let logs = node.logs();
+        let (_, end) = logs.rsplit_once("stopping: publishers are served").expect("a signal that was received");
+        assert!(!end.contains("standby again"), "a shard goes on as a standby while its process stops: {end}");
+    }
 }
 
 #[test]
