@@ -5,8 +5,10 @@
 //! at least two more.
 //!
 //! Only a node with a complete copy of a shard is eligible for it. If no such node is below its share, the one with the fewest
-//! claims the shard all the same. Where not all nodes are eligible for all shards, the shares may differ by more than one: a shard
-//! moves only to a node that has at least two fewer. An owner that is about to remove its copy is asked for the shard by the
+//! claims the shard all the same. Where not all nodes are eligible for all shards, the shares may differ by more than one, and are as
+//! even as the copies allow: if no node may ask one with at least two more, the first move of a cost-reducing path is made
+//! (Harvey et al., *Semi-matchings for Bipartite Graphs and Load Balancing*, 2003). A node with two more than another one gives a
+//! shard to a third one, which then gives one of its own on. An owner that is about to remove its copy is asked for the shard by the
 //! eligible node with the fewest, whatever it has.
 //!
 //! A request goes like this: the record says who wants it, and the owner finishes what is in flight and gives it up for that
@@ -18,7 +20,8 @@
 //!
 //! Invariants:
 //! - A balanced cluster does nothing: no decision depends on time or chance.
-//! - A shard moves only from a node that has at least two more than its next owner, so the steps end.
+//! - A shard moves from a node that has at least two more than its next owner, or makes the shortest cost-reducing path shorter, so
+//!   the steps end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -168,9 +171,53 @@ pub fn next_steps(view: &ClusterView<'_>, strategy: Strategy) -> Vec<BalanceStep
     // Shards that are free, or will be, even out the shares without a move.
     if free.is_empty() && !is_any_left {
         steals.sort_by_key(|(shard, _)| rank(me, *shard));
-        steps.extend(next_steals(view, steals, counts, left));
+        let direct = next_steals(view, steals, counts.clone(), left);
+        let is_moving = |(number, shard): (usize, &ShardRecord)| {
+            let is_at_home = shard.owner.as_ref().is_some_and(|owner| may_own(owner, number));
+            !eligible[number].is_empty() && (!is_at_home || wanted(number, shard).is_some())
+        };
+        if !shards.iter().enumerate().any(is_moving) {
+            let first = first_of_shortest_path(view, &counts).filter(|(_, taker)| *taker == me);
+            steps.extend(first.map(|(shard, _)| BalanceStep::Steal(shard)));
+        }
+        steps.extend(direct);
     }
     steps
+}
+
+/// The first move of the shortest cost-reducing path, as a shard and its taker: each shard on it moves from one node to the next,
+/// and the last one has at least two fewer than the first. [`None`] if a node can ask such a one directly.
+fn first_of_shortest_path<'a>(
+    view: &ClusterView<'a>,
+    counts: &BTreeMap<&'a NodeId, usize>,
+) -> Option<(usize, &'a NodeId)> {
+    let ClusterView { shards, eligible, .. } = *view;
+    let takers = |from: &'a NodeId| {
+        let owned = shards.iter().enumerate().filter(move |(_, shard)| shard.owner.as_ref() == Some(from));
+        owned.flat_map(|(number, _)| eligible[number].iter().map(move |taker| (number, taker)))
+    };
+    let path_from = |(from, count): (&&'a NodeId, &usize)| {
+        let (mut reached, mut ends) = (BTreeSet::from([*from]), vec![(*from, None)]);
+        let mut length = 1;
+        while !ends.is_empty() {
+            let mut next = Vec::new();
+            for (node, first) in ends {
+                for (shard, taker) in takers(node).filter(|(_, taker)| counts.contains_key(taker)) {
+                    let first = first.unwrap_or((shard, taker));
+                    if counts[taker] + 2 <= *count {
+                        return Some((length, first));
+                    }
+                    if reached.insert(taker) {
+                        next.push((taker, Some(first)));
+                    }
+                }
+            }
+            (ends, length) = (next, length + 1);
+        }
+        None
+    };
+    let shortest = counts.iter().filter_map(path_from).min();
+    shortest.filter(|(length, _)| *length > 1).map(|(_, first)| first)
 }
 
 /// The shards that a node that leaves gives up.

@@ -251,6 +251,28 @@ impl Cluster {
         counts.sort_by(|one, other| other.cmp(one));
         counts
     }
+
+    /// The naive model: of all divisions among nodes with copies, the shares of one with the least sum of squares.
+    fn most_even(&self) -> Vec<usize> {
+        let staying: Vec<&NodeId> = self.staying().collect();
+        let mut divisions = vec![vec![0; staying.len()]];
+        for number in 0..self.shards.len() {
+            let eligible = self.eligible(number);
+            let owners = (0..staying.len()).filter(|at| eligible.contains(staying[*at]));
+            let with = |at: usize| {
+                divisions.iter().map(move |counts| {
+                    let mut counts = counts.clone();
+                    counts[at] += 1;
+                    counts
+                })
+            };
+            divisions = owners.flat_map(with).collect();
+        }
+        let squares = |counts: &Vec<usize>| counts.iter().map(|count| count * count).sum::<usize>();
+        let mut counts = divisions.into_iter().min_by_key(squares).expect("a division");
+        counts.sort_by(|one, other| other.cmp(one));
+        counts
+    }
 }
 
 /// The naive model: shards are dealt like cards.
@@ -356,6 +378,24 @@ proptest! {
     }
 
     #[test]
+    fn no_other_division_among_nodes_with_copies_is_more_even(
+        shards in 1..9usize,
+        nodes in 1..5usize,
+        copies in 1..4usize,
+        is_greedy: bool,
+        owners in proptest::collection::vec(0..4usize, 8),
+    ) {
+        let mut cluster = Cluster { copies, ..Cluster::new(shards, nodes, STRATEGIES[usize::from(!is_greedy)]) };
+        // Any division, as claims, deaths and moves by operators leave it.
+        for (number, owner) in owners.into_iter().take(shards).enumerate() {
+            let eligible: Vec<NodeId> = cluster.eligible(number).into_iter().collect();
+            cluster.shards[number].owner = eligible.get(owner).cloned();
+        }
+        cluster.settle();
+        prop_assert_eq!(cluster.counts(), cluster.most_even(), "{:?}", cluster);
+    }
+
+    #[test]
     fn nodes_that_join_leave_and_flap_end_with_equal_shares(
         shards in 1..40usize,
         is_greedy: bool,
@@ -415,6 +455,11 @@ fn only_nodes_with_a_copy_take_a_shard() {
     assert_eq!(decided(". 1 1 1", &[&[], &[0, 1], &[1], &[1]]), [Steal(1)]);
     // Another node with a copy and fewer shards asks.
     assert_eq!(decided("0 1 1 1", &[&[0], &[0, 1, 2], &[1, 2], &[1, 2]]), []);
+    // A node with one fewer asks, to give one of its own on to a node that can take none of those. The shortest way comes first.
+    assert_eq!(decided("1 1 1 0 0 2", &[&[0, 1], &[0, 1], &[0, 1], &[0, 2], &[0, 2], &[1, 2]]), [Steal(0)]);
+    assert_eq!(decided("1 1 1 0 0 2", &[&[0, 1], &[1, 2], &[0, 1], &[0, 2], &[0, 2], &[1, 2]]), []);
+    // Not while another shard moves.
+    assert_eq!(decided("1 1 1 0 20 2", &[&[0, 1], &[0, 1], &[0, 1], &[0, 2], &[0, 2], &[1, 2]]), []);
     // A request of a node without a copy counts for nothing.
     assert_eq!(decided("01 0 2", &[&[0, 2], &[0, 1], &[2]]), []);
     assert_eq!(decided("01 0 2", &[&[0, 1], &[0, 1], &[2]]), [Drain(0)]);
