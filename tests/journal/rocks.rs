@@ -1,7 +1,8 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process,
+    process, thread,
+    time::Duration,
 };
 
 use gridhook::{
@@ -16,6 +17,7 @@ use gridhook::{
 use tempfile::TempDir;
 
 use super::{chunk, copy_folder, keys_in, log_in, put};
+use crate::support::server::wait_for;
 
 fn folder() -> TempDir {
     tempfile::tempdir().expect("a folder")
@@ -382,6 +384,29 @@ fn a_floor_drops_whole_files_at_once() {
     drop(store);
     let left = log_in(&open(folder.path()), 1);
     assert!(left.len() < 500 && left.last() == Some(&5991), "{} chunks are left", left.len());
+}
+
+#[test]
+fn what_a_floor_is_about_to_free_does_not_fill_the_block_cache() {
+    let folder = folder();
+    let store = open(folder.path());
+    for first in (0..6000).step_by(10) {
+        put(&store, Family::Log, keys::log(PartitionId(1), Seq(first + 1)), chunk(10, 6000));
+    }
+    store.compact_log().expect("compacted");
+    let used = || store.figures().expect("RocksDB has figures").cache_used_bytes;
+    let is_table = |entry: &fs::DirEntry| entry.path().extension().is_some_and(|extension| extension == "sst");
+    let tables = || fs::read_dir(folder.path().join("rocksdb")).expect("a store").flatten().filter(is_table).count();
+    let (before, tables_before) = (used(), tables());
+    for floor in (15..1000).step_by(10) {
+        store.drop_log(PartitionId(1), Seq(floor)).expect("dropped");
+        thread::sleep(Duration::from_millis(1));
+    }
+    // Floors are looked at in order, on another thread.
+    store.drop_log(PartitionId(1), Seq(5995)).expect("dropped");
+    wait_for("files to be deleted", Duration::from_secs(10), || tables() < tables_before);
+    let filled = used().saturating_sub(before);
+    assert!(filled < 256 << 10, "{filled} bytes");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use rocksdb::{DB, ReadOptions};
+use rocksdb::DB;
 
 use super::{of_rocksdb, read};
 use crate::{
@@ -77,7 +77,8 @@ fn run(db: &DB, risen: &mpsc::Receiver<(PartitionId, Seq)>, failed: &Failed) {
 fn drop_files(db: &DB, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
     let log = db.cf_handle(Family::Log.name()).expect("every family was opened with the store");
     let below = keys::log_below(partition, floor);
-    let Some((key, chunk)) = read::last(db, log, ReadOptions::default(), &below.start, &below.end)? else {
+    // What is about to be deleted would only displace other blocks from the cache.
+    let Some((key, chunk)) = read::last(db, log, read::apart(), &below.start, &below.end)? else {
         return Ok(());
     };
     let Some((_, first)) = keys::parse_log(&key) else {
