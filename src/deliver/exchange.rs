@@ -72,6 +72,9 @@ const END: &[u8] = b"\r\n";
 /// Room for what [`put_post`] writes, but for the path.
 const HEAD_BYTES: usize = 128;
 
+/// The longest head of a response: that of actix-http, which compares with it only where a head has not arrived as a whole.
+const HEAD_BYTES_MAX: usize = 128 * 1024;
+
 /// How long an endpoint has for the end of TLS.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
@@ -211,7 +214,12 @@ impl Pool {
                     Some(response) => Ok(Some(Received::Whole(response))),
                     None => {
                         codec.encode(&mut BytesMut::new())?;
-                        Ok(codec.codec.decode(buffer)?.map(Received::Head))
+                        let before = buffer.len();
+                        let head = codec.codec.decode(buffer)?;
+                        if head.is_some() && before - buffer.len() > HEAD_BYTES_MAX {
+                            return Err(ParseError::TooLarge);
+                        }
+                        Ok(head.map(Received::Head))
                     }
                 }
             };

@@ -102,6 +102,12 @@ fn heads() -> Vec<Kind> {
             vec![say("HTTP/1.1 200 OK\r\n"), Step::Forever(b"x: a\r\n".repeat(500))],
         ),
         kind("a header of 200 kB", "GenericError", with(&format!("x: {large}\r\n"))),
+        kind("a header of 135 kB in two parts", "GenericError", {
+            // The second part arrives at once, and then there is nothing to wait for.
+            let (first, second) = large[..135_000].split_at(130_000);
+            let end = say(format!("{second}\r\ncontent-length: 0\r\n\r\n"));
+            vec![say(format!("HTTP/1.1 200 OK\r\nx: {first}")), Step::Pause(PAUSE), end]
+        }),
         kind("200 headers", "GenericError", with(&many)),
         kind("a reason of 200 kB", "GenericError", once(format!("HTTP/1.1 200 {large}\r\ncontent-length: 0\r\n\r\n"))),
         kind("a zero byte in a header", "GenericError", with("x: a\0b\r\n")),

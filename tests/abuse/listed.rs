@@ -80,6 +80,7 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("declared/expression.rs", "RESULTS_BYTES_MAX", "results of calls of 4 MiB in a template"),
     ("declared/template.rs", "LEVELS_MAX", "resources in resources 4 levels"),
     ("deliver/dial.rs", "ADDRESSES_MAX", "16 addresses of a name"),
+    ("deliver/exchange.rs", "HEAD_BYTES_MAX", "answers with heads of 128 KiB"),
     ("deliver/failure.rs", "DETAIL_BYTES_MAX", "details 400 bytes"),
     ("deliver/resolver.rs", "NAMES_MAX", "8192 names known"),
     ("deliver/request.rs", "URL_BYTES_MAX", "endpoints of 8192 bytes"),

@@ -32,7 +32,7 @@ pub(super) fn take(buffer: &mut BytesMut) -> Option<ClientResponse> {
     let Ok(Status::Complete(head)) = parsing else { return None };
     let status = parsed.code.filter(|code| matches!(code, 200..=203 | 205..=303 | 305..=599))?;
     let status = StatusCode::from_u16(status).ok().filter(|_| parsed.version == Some(1))?;
-    if buffer.len() - head != length(parsed.headers)? {
+    if head > super::HEAD_BYTES_MAX || buffer.len() - head != length(parsed.headers)? {
         return None;
     }
     let response = super::response(|own| {
