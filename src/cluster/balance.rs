@@ -171,7 +171,6 @@ pub fn next_steps(view: &ClusterView<'_>, strategy: Strategy) -> Vec<BalanceStep
     // Shards that are free, or will be, even out the shares without a move.
     if free.is_empty() && !is_any_left {
         steals.sort_by_key(|(shard, _)| rank(me, *shard));
-        let direct = next_steals(view, steals, counts.clone(), left);
         let is_moving = |(number, shard): (usize, &ShardRecord)| {
             let is_at_home = shard.owner.as_ref().is_some_and(|owner| may_own(owner, number));
             !eligible[number].is_empty() && (!is_at_home || wanted(number, shard).is_some())
@@ -180,7 +179,7 @@ pub fn next_steps(view: &ClusterView<'_>, strategy: Strategy) -> Vec<BalanceStep
             let first = first_of_shortest_path(view, &counts).filter(|(_, taker)| *taker == me);
             steps.extend(first.map(|(shard, _)| BalanceStep::Steal(shard)));
         }
-        steps.extend(direct);
+        steps.extend(next_steals(view, steals, counts, left));
     }
     steps
 }
