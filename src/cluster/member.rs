@@ -128,8 +128,11 @@ impl<S: RecordStore> Member<S> {
             renews = tokio::select! {
                 () = sleep_until(turn) => true,
                 node = any_closed(&mut watched) => {
-                    if let Some((owner, _)) = watched.remove(&node) {
-                        self.owner_closed(owner).await;
+                    if let Some((owner, _)) = watched.remove(&node)
+                        && !self.has_ended(&owner).await
+                    {
+                        let closed = closed(owner.address.clone(), Arc::clone(&self.handshake), true);
+                        watched.insert(node, (owner, Box::pin(closed)));
                     }
                     false
                 }
@@ -391,14 +394,14 @@ impl<S: RecordStore> Member<S> {
         watched.retain(|node, (owner, _)| owners.get(node) == Some(owner));
         for (node, owner) in owners {
             watched.entry(node).or_insert_with(|| {
-                let closed = closed(owner.address.clone(), Arc::clone(&self.handshake));
+                let closed = closed(owner.address.clone(), Arc::clone(&self.handshake), false);
                 (owner, Box::pin(closed))
             });
         }
     }
 
-    /// The connection to an owner has ended.
-    async fn owner_closed(&mut self, owner: NodeAddress) {
+    /// Whether the process of an owner has ended, as far as can be seen from here. Its connection has.
+    async fn has_ended(&mut self, owner: &NodeAddress) -> bool {
         // Renewals do not wait for an address that does not answer.
         let interval = self.claims.settings().intervals.renewal();
         let connected = timeout(interval, TcpStream::connect(&owner.address)).await;
@@ -407,10 +410,12 @@ impl<S: RecordStore> Member<S> {
             sleep(CONNECT_PAUSE).await;
         }
         // A renewal that was under way may have come after the last read.
-        if refuses && self.read().await == Ok(true) {
+        let has_ended = refuses && self.read().await == Ok(true);
+        if has_ended {
             tracing::info!(node = owner.node.0, address = owner.address, "the process of the owner has ended");
             self.claims.note_gone(&owner.node);
         }
+        has_ended
     }
 
     /// Removes the node's own record. One that a later process of its name has written stays.
@@ -465,12 +470,18 @@ async fn any_closed(watched: &mut OwnerWatches) -> NodeId {
     futures_util::future::select_all(closed).await.0
 }
 
-/// Waits until a connection to `address` was made and has ended.
-async fn closed(address: String, handshake: OwnerHandshake) {
+/// Waits until a connection to `address` was made and has ended. `was_open`: an earlier one has, and it is not known whether the
+/// process has too. It may close its listener later than its connections, so that a refusal is the end.
+async fn closed(address: String, handshake: OwnerHandshake, was_open: bool) {
     let connection = loop {
         match TcpStream::connect(&address).await {
             Ok(connection) => break connection,
-            Err(_) => sleep(CONNECT_PAUSE).await,
+            Err(error) => {
+                sleep(CONNECT_PAUSE).await;
+                if was_open && error.kind() == io::ErrorKind::ConnectionRefused {
+                    return;
+                }
+            }
         }
     };
     let Ok(mut connection) = handshake(connection, address).await else { return sleep(HANDSHAKE_PAUSE).await };

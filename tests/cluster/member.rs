@@ -195,6 +195,27 @@ fn a_standby_takes_over_at_once_from_a_killed_owner_and_on_request_only_from_a_l
 }
 
 #[test]
+fn an_owner_whose_listener_ends_later_than_its_connections_is_seen_to_end() {
+    block_on(async {
+        let records = MemoryRecords::default();
+        let mut owner = start(0, records.for_other(), long_leases());
+        owner.owner().await;
+        let mut other = start(1, records.for_other(), long_leases());
+        other.standby_of(&owner.address()).await;
+        let listener = owner.listener.take().expect("it listens");
+        listener.set_nonblocking(true).expect("a socket takes its option");
+        let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
+        let watch = listener.accept().await.expect("a connection");
+        owner.kill();
+        drop(watch);
+        // The other node asks whether the process has ended.
+        let asked = listener.accept().await.expect("a connection");
+        drop((listener, asked));
+        timeout(Duration::from_secs(10), other.owner()).await.expect("no lease is waited for");
+    });
+}
+
+#[test]
 fn a_node_takes_over_at_once_the_shards_of_all_owners_that_were_killed() {
     block_on(async {
         let records = MemoryRecords::default();
