@@ -171,6 +171,7 @@ pub fn next_steps(view: &ClusterView<'_>, strategy: Strategy) -> Vec<BalanceStep
     // Shards that are free, or will be, even out the shares without a move.
     if free.is_empty() && !is_any_left {
         steals.sort_by_key(|(shard, _)| rank(me, *shard));
+        // One move of a path at a time: each makes another one the shortest.
         let is_moving = |(number, shard): (usize, &ShardRecord)| {
             let is_at_home = shard.owner.as_ref().is_some_and(|owner| may_own(owner, number));
             !eligible[number].is_empty() && (!is_at_home || wanted(number, shard).is_some())

@@ -335,6 +335,14 @@ fn fill_log(store: &RocksStore) {
     }
 }
 
+/// A partition with more than one file of chunks of ten events of 6 kB.
+fn fill_files(store: &RocksStore) {
+    for first in (0..6000).step_by(10) {
+        put(store, Family::Log, keys::log(PartitionId(1), Seq(first + 1)), chunk(10, 6000));
+    }
+    store.compact_log().expect("compacted");
+}
+
 fn log_bytes(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder.join("rocksdb")).expect("a store");
     let files = entries.map(|entry| entry.expect("an entry"));
@@ -375,10 +383,7 @@ fn a_floor_on_the_edge_of_a_chunk_frees_that_chunk_and_keeps_the_next() {
 fn a_floor_drops_whole_files_at_once() {
     let folder = folder();
     let store = open(folder.path());
-    for first in (0..6000).step_by(10) {
-        put(&store, Family::Log, keys::log(PartitionId(1), Seq(first + 1)), chunk(10, 6000));
-    }
-    store.compact_log().expect("compacted");
+    fill_files(&store);
     store.drop_log(PartitionId(1), Seq(5995)).expect("dropped");
     // On another thread, but before the store is closed.
     drop(store);
@@ -390,10 +395,7 @@ fn a_floor_drops_whole_files_at_once() {
 fn what_a_floor_is_about_to_free_does_not_fill_the_block_cache() {
     let folder = folder();
     let store = open(folder.path());
-    for first in (0..6000).step_by(10) {
-        put(&store, Family::Log, keys::log(PartitionId(1), Seq(first + 1)), chunk(10, 6000));
-    }
-    store.compact_log().expect("compacted");
+    fill_files(&store);
     let used = || store.figures().expect("RocksDB has figures").cache_used_bytes;
     let is_table = |entry: &fs::DirEntry| entry.path().extension().is_some_and(|extension| extension == "sst");
     let tables = || fs::read_dir(folder.path().join("rocksdb")).expect("a store").flatten().filter(is_table).count();
