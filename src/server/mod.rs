@@ -9,6 +9,7 @@ mod backup_schedule;
 mod certificates;
 mod chaos;
 mod client_address;
+pub mod core_dumps;
 mod core_span;
 mod dead_letter_routing;
 pub mod descriptors;
