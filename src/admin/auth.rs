@@ -219,7 +219,7 @@ async fn authenticate(request: &HttpRequest, control: &Control) -> Result<Permis
         if !token.is(given) {
             return control.permissions_of(request, given, now);
         }
-        Ok(Permissions { caller: AdminCaller::Admin(replaced), grants: vec![Grant::everywhere(TokenRole::Admin)] })
+        Ok(Permissions::new(AdminCaller::Admin(replaced), vec![Grant::everywhere(TokenRole::Admin)]))
     };
     if let Some(sessions) = control.sessions.as_ref().filter(|_| given.starts_with(session::PREFIX)) {
         let (given, session) = sessions.token(given, now).ok_or(AdminError::SessionEnded)?;
@@ -259,13 +259,16 @@ impl Control {
                 None => self.registry.tokens().find(token, wall),
             };
             return match found {
-                Ok(token) => Ok(Permissions { grants: token.grants().to_vec(), caller: AdminCaller::Named(token) }),
+                Ok(token) => {
+                    let grants = token.grants().to_vec();
+                    Ok(Permissions::new(AdminCaller::Named(token), grants))
+                }
                 Err(TokenProblem::Unknown) => Err(AdminError::WrongToken),
                 Err(TokenProblem::Expired) => Err(AdminError::RefusedToken("The token has expired")),
             };
         }
         match self.operators.as_ref().map(|issuer| issuer.grants(token, now)) {
-            Some(Ok((holder, grants))) => Ok(Permissions { caller: AdminCaller::Holder(holder), grants }),
+            Some(Ok((holder, grants))) => Ok(Permissions::new(AdminCaller::Holder(holder), grants)),
             Some(Err(BearerProblem::Refused(why))) => Err(AdminError::RefusedToken(why)),
             Some(Err(BearerProblem::Forbidden(_))) => Err(AdminError::NoRole),
             Some(Err(BearerProblem::Unreadable)) | None => Err(AdminError::WrongToken),

@@ -21,6 +21,7 @@
 //! - `metadata`: the addresses that Azure's clients request first;
 //! - `validate`: manual validation of endpoints;
 //! - [`openapi`]: the OpenAPI document;
+//! - [`uses`]: what bodies refer to, and who may use it;
 //! - `tokens`: named tokens; `audit`: the trail of what operators did;
 //! - [`request_id`]: the ids of requests;
 //! - `spread`: the definitions of spread topics in the other shards of a cluster;
@@ -74,6 +75,7 @@ mod test_filter;
 mod tokens;
 mod top;
 mod trace;
+pub mod uses;
 mod validate;
 
 use std::{
@@ -154,6 +156,8 @@ pub struct Control {
     settings: RwLock<Vec<SettingView>>,
     /// Of the core of a shard of a cluster with several.
     pub(crate) spread: Option<SpreadTopics>,
+    /// Who may use what bodies refer to.
+    pub uses: uses::UseRules,
     locks: [Arc<Mutex<()>>; LOCKS],
 }
 
@@ -184,6 +188,7 @@ impl Control {
             edition_tables: EditionTables::default(),
             settings: RwLock::default(),
             spread: None,
+            uses: uses::UseRules::default(),
             locks,
         }
     }

@@ -64,6 +64,7 @@ mod tls;
 mod tokens;
 mod trace;
 mod transform;
+mod uses;
 mod watch;
 
 use std::{sync::Arc, time::Duration};

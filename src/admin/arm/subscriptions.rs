@@ -20,6 +20,7 @@ use crate::{
             subscription::{self, PathForm, namespace::check_mode},
             value_of,
         },
+        uses,
     },
     api::{
         resource::Page,
@@ -147,6 +148,7 @@ fn planned_change(
     if let Some(existing) = &existing {
         check_mode(&existing.record, &requested)?;
     }
+    uses::check(control, input.permissions, &record, existing.as_ref().map(|existing| &*existing.record), &requested)?;
     check_expiration(control, &requested, "properties.expirationTimeUtc")?;
     check_start(control, topic, &mut requested, "properties.startsFrom")?;
     Ok((existing, requested))
@@ -162,6 +164,7 @@ pub(super) async fn patch(call: Call<'_>, path: &TopicPath, name: &str) -> Resul
     requested.filter.domain_topic.clone_from(&existing.filter.domain_topic);
     requested.system_data = control.stamp(caller, Some(existing.system_data.as_ref()));
     check_mode(&existing, &requested)?;
+    uses::check(control, call.input.permissions, &record, Some(&existing), &requested)?;
     check_expiration(control, &requested, "expirationTimeUtc")?;
     check_start(control, &topic, &mut requested, "startsFrom")?;
     let mut answer = save(call.input, &record, requested, ChangeBasis::Record(existing)).await?;
