@@ -23,6 +23,7 @@
 //! - [`openapi`]: the OpenAPI document;
 //! - [`uses`]: what bodies refer to, and who may use it;
 //! - `tokens`: named tokens; `audit`: the trail of what operators did;
+//! - `shares`: shares of callers in what is limited;
 //! - [`request_id`]: the ids of requests;
 //! - `spread`: the definitions of spread topics in the other shards of a cluster;
 //! - `placement`: which shards of a cluster answer a request; [`merge`]: the answers of several shards as one;
@@ -65,6 +66,7 @@ mod retry;
 mod routes;
 mod server;
 mod session;
+mod shares;
 #[cfg(feature = "simulate")]
 mod simulate;
 mod spread;
@@ -122,6 +124,7 @@ use crate::{
     },
     dashboard::session::Sessions,
     dead_letter::Redrives,
+    insight::event_feed::SUBSCRIBERS_MAX,
     publish::auth::{bearer::TokenIssuer, failed_auth::FailedAuthLimiter},
     repair::backup::Backups,
 };
@@ -148,6 +151,7 @@ pub struct Control {
     samples: top::RateSamples,
     topic_rates: top::TopicRates,
     sessions: Option<Sessions>,
+    tails: shares::CallerShares,
     /// The record of what operators do.
     pub(crate) audit: Option<AuditTrail>,
     history: history::Recorder,
@@ -183,6 +187,7 @@ impl Control {
             samples: top::RateSamples::default(),
             topic_rates: top::TopicRates::default(),
             sessions: Some(Sessions::default()),
+            tails: shares::CallerShares::new(SUBSCRIBERS_MAX),
             audit: None,
             history: history::Recorder::default(),
             edition_tables: EditionTables::default(),

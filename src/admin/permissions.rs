@@ -5,11 +5,12 @@ use actix_web::{HttpMessage, HttpRequest};
 use super::{
     AdminError, Control,
     auth::{Access, AdminCaller, Role},
+    shares::Holder,
 };
 use crate::control::{
     record::{
         namespace::{self, NamespaceRecord},
-        subscription::SubscriptionRecord,
+        subscription::{SubscriptionRecord, SystemData},
         token::{Grant, ScopedResource, TokenRole},
         topic::TopicRecord,
     },
@@ -49,6 +50,23 @@ impl Permissions {
     /// The highest role, in whatever part of the server.
     pub(super) fn role(&self) -> Option<Role> {
         self.grants.iter().filter_map(|grant| Role::of(grant.role)).max()
+    }
+
+    /// Whether the caller has the role admin for the whole server.
+    pub(super) fn is_administrator(&self) -> bool {
+        self.all_grants.iter().any(|grant| grant.role == TokenRole::Admin && grant.covers(None))
+    }
+
+    /// The caller, as shares are counted.
+    pub(super) fn holder(&self) -> Holder {
+        Holder { key: self.caller.key(), is_administrator: self.is_administrator() }
+    }
+
+    /// Whether the caller created the resource with these data.
+    pub(super) fn has_created(&self, system_data: Option<&SystemData>) -> bool {
+        let (name, kind) = self.caller.identity();
+        let stamp = system_data.map(|data| data.created.as_ref().unwrap_or(&data.modified));
+        stamp.is_some_and(|stamp| stamp.by == name && stamp.kind == kind)
     }
 
     /// The permissions of an authenticated request for its operation.

@@ -48,6 +48,7 @@ mod promises;
 mod properties;
 mod publish;
 pub(crate) mod pull;
+mod quotas;
 mod recovery;
 mod redrive;
 mod reload;

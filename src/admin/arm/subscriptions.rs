@@ -20,7 +20,7 @@ use crate::{
             subscription::{self, PathForm, namespace::check_mode},
             value_of,
         },
-        uses,
+        shares, uses,
     },
     api::{
         resource::Page,
@@ -141,6 +141,12 @@ fn planned_change(
     let name = existing.as_ref().map_or_else(|| Name::new(given), |existing| existing.record.name.clone());
     let domain_topic = own_domain_topic(topic, path);
     domain_topic.as_ref().map(domain_topic::check_its_name).transpose()?;
+    if existing.is_none() {
+        shares::check_new_subscription(control, input.permissions, topic)?;
+    }
+    if domain_topic.as_ref().is_some_and(|name| topic.domain_topic(name.as_str()).is_none()) {
+        shares::check_new_domain_topic(control, input.permissions, topic)?;
+    }
     let ranges = control.editions.ranges(&record.edition)?;
     let mut requested =
         subscription::put(&name, &record, existing.as_ref().map(|existing| &*existing.record), ranges, input.body)?;
