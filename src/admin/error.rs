@@ -61,8 +61,8 @@ pub enum AdminError {
     PortalLink(&'static str),
     /// The body refers to something that the caller may not use.
     #[error(
-        "The token is limited to a part of the server and may not use what {property} names; an operator of the whole server, or \
-         {setting}, can permit it."
+        "The token is limited to a part of the server and may not use what {property} names; an operator of the whole \
+         server, or {setting}, can permit it."
     )]
     Use {
         /// The property.

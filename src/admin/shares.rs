@@ -1,7 +1,8 @@
-//! Shares in what there is a limited number of: one caller cannot take all of it, and the last part is for administrators.
+//! Shares in what there is a limited number of: one caller cannot take all of it, and the last part is for
+//! administrators.
 //!
-//! An administrator is a caller with the role `admin` for the whole server. Administrators have no share of their own: together they
-//! can use everything.
+//! An administrator is a caller with the role `admin` for the whole server. Administrators have no share of their own:
+//! together they can use everything.
 
 use std::{
     collections::BTreeMap,
@@ -131,8 +132,8 @@ pub(super) async fn check_new_job(
     let active = jobs.iter().filter(|job| !job.state.has_ended()).count();
     if active >= JOBS_MAX - reserve(JOBS_MAX) {
         return Err(AdminError::Conflict(format!(
-            "{active} jobs of this event subscription run or are paused, and the last of {JOBS_MAX} is for administrators of the \
-             whole server; cancel one."
+            "{active} jobs of this event subscription run or are paused, and the last of {JOBS_MAX} is for administrators \
+             of the whole server; cancel one."
         )));
     }
     Ok(())
@@ -164,7 +165,8 @@ impl StoredResources {
         }
         if own >= half {
             return Err(AdminError::Conflict(format!(
-                "The caller has created {own} {what}; one that is no administrator of the whole server can create {half} of {max}."
+                "The caller has created {own} {what}; one that is no administrator of the whole server can create {half} \
+                 of {max}."
             )));
         }
         Ok(())

@@ -1,15 +1,15 @@
 //! What an event subscription uses besides its topic, and who may have it used.
 //!
-//! A body names services of `delivery.resources`, stores of dead letters, proxies, client certificates, the audience of an access
-//! token of the server, and namespace topics. The server acts on all of them with its own credentials, so a scope that covers the
-//! path of a request says nothing about them. A use is permitted
+//! A body names services of `delivery.resources`, stores of dead letters, proxies, client certificates, the audience of
+//! an access token of the server, and namespace topics. The server acts on all of them with its own credentials, so a
+//! scope that covers the path of a request says nothing about them. A use is permitted
 //!
 //! - to a caller for whom the operation is permitted in the whole server,
 //! - of a namespace topic, to a caller who may publish there,
 //! - of anything else, if the operator's settings name the event subscription among its users.
 //!
-//! Only new uses are checked: what the record before the change has is kept by it. A webhook at another origin uses again what
-//! its requests carry. A portal link makes no new use at all.
+//! Only new uses are checked: what the record before the change has is kept by it. A webhook at another origin uses
+//! again what its requests carry. A portal link makes no new use at all.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ enum Reference<'a> {
     Proxy(&'a str),
     Certificate(&'a str),
     Audience(&'a TokenAudience),
-    /// Secret delivery properties, which whoever may change the event subscription may also read.
+    /// Secret delivery properties, which a caller that may change the event subscription may also read.
     Secrets,
 }
 
@@ -162,8 +162,8 @@ fn check_portal(before: Option<&SubscriptionRecord>, after: &SubscriptionRecord)
         return Ok(());
     }
     Err(AdminError::PortalLink(
-        "the requests have a secret, an access token, a client certificate or a proxy of the server, which another host would \
-         receive; an operator can change the address",
+        "the requests have a secret, an access token, a client certificate or a proxy of the server, which another host \
+         would receive; an operator can change the address",
     ))
 }
 

@@ -20,6 +20,7 @@ use super::{
     format::list,
     fsck::{decoders, store_options},
     output::{CommandOutcome, OutputArgs, TextTable, read},
+    print,
     spinner::Spinner,
     stream::{self, follow},
 };
@@ -225,7 +226,7 @@ impl DestinationArgs {
 
 /// Prints that a backup is passed over.
 fn warn(unreadable: &UnreadableBackup) {
-    eprintln!("gridhook: {}", describe_unreadable(unreadable));
+    print::note(&format!("gridhook: {}", describe_unreadable(unreadable)));
 }
 
 fn describe_unreadable(UnreadableBackup { name, problem }: &UnreadableBackup) -> String {

@@ -54,7 +54,8 @@ pub struct Delivery {
     pub client_certificates_dir: Option<PathBuf>,
     /// The users of client certificates, as `NAME SCOPE,SCOPE`.
     pub client_certificates_used_by: Vec<String>,
-    /// The audiences of access tokens for endpoints and their users, as `AUDIENCE SCOPE,SCOPE` or `AUDIENCE@TENANT SCOPE,SCOPE`.
+    /// The audiences of access tokens for endpoints and their users, as `AUDIENCE SCOPE,SCOPE` or `AUDIENCE@TENANT
+    /// SCOPE,SCOPE`.
     pub identity_audiences: Vec<String>,
     /// The services that event subscriptions deliver to besides webhooks.
     pub resources: Vec<ResourceConfig>,

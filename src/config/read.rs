@@ -232,7 +232,8 @@ pub(super) fn grants<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, 
     rules(from, "a list of rules such as [\"roles=Shop publish topics/orders\"]")
 }
 
-/// Parses a possibly empty list of names with the scopes of their users; from the environment, one string with semicolons.
+/// Parses a possibly empty list of names with the scopes of their users; from the environment, one string with
+/// semicolons.
 pub(super) fn use_rules<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     rules(from, "a list of rules such as [\"NAME topics/orders,domains/shop\"]")
 }

@@ -3,8 +3,9 @@
 //! Refusals without an identity cost an attacker nothing. At most one a second is stored, with the number of those between, and
 //! at most a tenth of the records are such refusals, so that they cannot push out the others.
 //!
-//! Operators that are no administrators of the whole server push out their own records first: when the trail is full, the oldest
-//! record goes of the one with most, if that is more than a tenth, or of all of them, if they have more than half.
+//! Operators that are no administrators of the whole server push out their own records first: when the trail is full,
+//! the oldest record goes of the one with most, if that is more than a tenth, or of all of them, if they have more than
+//! half.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -31,7 +31,8 @@ pub const LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
 /// Maximum number of sessions. One more ends the session that was unused for longest, of the caller with most of them.
 pub const SESSIONS_MAX: usize = 64;
 
-/// Maximum number of sessions of a caller that is no administrator. One more ends the caller's own session that was unused for longest.
+/// Maximum number of sessions of a caller that is no administrator. One more ends the caller's own session that was
+/// unused for longest.
 pub const SESSIONS_OF_CALLER_MAX: usize = 8;
 
 /// Of the sessions so many are for administrators: others do not end them.

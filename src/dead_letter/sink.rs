@@ -23,7 +23,8 @@ pub use self::{
 use self::{cloud::CloudSink, folder::FolderSink};
 use crate::{event::Timestamp, policy::dead_letter_store::check_part};
 
-/// Time limit for a list, and for reading or deleting a file: a store that never ends one must not hold up everything behind it.
+/// Time limit for a list, and for reading or deleting a file: a store that never ends one must not hold up everything
+/// behind it.
 const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// An error of a store.

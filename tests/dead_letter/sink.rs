@@ -190,7 +190,7 @@ fn only_regular_files_are_read() {
     });
 }
 
-/// A store whose list has no end: it is always told to go on where it began.
+/// A store whose list has no end: each page says that the list goes on where it began.
 #[derive(Debug)]
 struct EndlessList;
 

@@ -167,7 +167,7 @@ fn a_nats_server_that_sends_without_an_end_fills_no_memory() {
         let key = server.topic("orders", "EventGridSchema");
         let properties = json!({"resourceId": "service", "subject": "orders"});
         let destination = json!({"destination": {"endpointType": "Nats", "properties": properties}});
-        server.subscribe("orders", "x", &SubscriptionSpec::of("").also(&json!({}), &destination));
+        server.subscribe("orders", "sub", &SubscriptionSpec::of("").also(&json!({}), &destination));
         server.publish("orders", &key, &load::body(&["1".to_owned()], "/blue"));
         let bytes = sent.recv_timeout(LONG).expect("the connection ends");
         assert!(bytes < 64 << 20, "{bytes} bytes were read of {greeting:?}");

@@ -46,10 +46,10 @@ fn operations_of_one_token_do_not_push_those_of_others_out_of_the_audit_trail() 
     let mut server = Server::start(&[("JOURNAL__AUDIT_RECORDS", "40")]);
     let sink = Sink::start();
     server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "x", &SubscriptionSpec::of(&sink.url("/")));
+    server.subscribe("orders", "sub", &SubscriptionSpec::of(&sink.url("/")));
     let busy = token(&server, &["busy", "--role", "operate", "--scope", "topics/orders"]);
     let quiet = token(&server, &["quiet", "--role", "operate", "--scope", "topics/orders"]);
-    let resume = format!("{}/resume", subscription("orders", "x"));
+    let resume = format!("{}/resume", subscription("orders", "sub"));
     ask(&server, &quiet, "POST", &resume, "");
     let count = |server: &Server, operator: &str| {
         let trail = server.command("GET", "/audit?top=100", &Value::Null).json();
@@ -96,7 +96,8 @@ fn a_scoped_token_cannot_create_all_resources_that_there_may_be() {
         assert_eq!((created(0, "a", kind), created(1, "b", kind)), (8, 6), "{kind}: half, and all but an eighth");
     }
     server.topic("of-admin", "EventGridSchema");
-    let spec = json!({"properties": {"destination": {"endpointType": "WebHook", "properties": {"endpointUrl": sink.url("/")}}}});
+    let webhook = json!({"endpointType": "WebHook", "properties": {"endpointUrl": sink.url("/")}});
+    let spec = json!({"properties": {"destination": webhook}});
     let subscribe = |number: &usize| {
         let path = subscription("a-topic-00", &format!("sub-{number}"));
         ask(&server, &teams[0], "PUT", &path, &spec.to_string()).status == 201

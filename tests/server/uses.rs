@@ -1,4 +1,5 @@
-//! What a body names is used with the server's credentials: a scoped token may name what the operator lets its resources use.
+//! What a body names is used with the server's credentials: a scoped token may name what the operator lets its
+//! resources use.
 
 use serde_json::{Value, json};
 
@@ -79,15 +80,16 @@ fn a_scoped_token_names_what_its_resources_may_use_only() {
         token(&server, &["both", "--role", "admin", "--scope", &format!("topics/bills,{}", "namespaces/plant")]);
     let put = |token: &str, topic: &str, properties: &Value| {
         let body = json!({"properties": properties}).to_string();
-        let path = format!("{}?whatIf=true", subscription(topic, "x"));
+        let path = format!("{}?whatIf=true", subscription(topic, "sub"));
         let planned = ask(&server, token, "PUT", &path, &body).status;
-        let answer = ask(&server, token, "PUT", &subscription(topic, "x"), &body);
-        // What is permitted may fail later, because nothing answers there; what is not is refused before anything is tried.
+        let answer = ask(&server, token, "PUT", &subscription(topic, "sub"), &body);
+        // What is permitted may fail later, because nothing answers there; what is not is refused before anything is
+        // tried.
         assert_eq!(planned == 403, answer.status == 403, "{}", answer.text());
         if answer.status == 403 {
             assert!(answer.text().contains("may not use what"), "{}", answer.text());
         }
-        server.command("DELETE", &subscription(topic, "x"), &Value::Null);
+        server.command("DELETE", &subscription(topic, "sub"), &Value::Null);
         answer.status
     };
     for (name, properties) in [
@@ -134,11 +136,11 @@ fn what_an_operator_has_set_is_kept_and_does_not_go_elsewhere() {
     let sink = Sink::start();
     server.topic("orders", "EventGridSchema");
     let spec = SubscriptionSpec::of(&sink.url("/"));
-    server.subscribe("orders", "x", &spec.webhook("azureActiveDirectoryApplicationIdOrUri", json!("api://app")));
+    server.subscribe("orders", "sub", &spec.webhook("azureActiveDirectoryApplicationIdOrUri", json!("api://app")));
     let admin = token(&server, &["team", "--role", "admin", "--scope", "topics/orders"]);
     let portal = token(&server, &["link", "--role", "portal", "--scope", "topics/orders", "--expires", "8h"]);
     let patch = |token: &str, body: &Value| {
-        ask(&server, token, "PATCH", &subscription("orders", "x"), &body.to_string()).status
+        ask(&server, token, "PATCH", &subscription("orders", "sub"), &body.to_string()).status
     };
     let to = |url: &str| json!({"destination": {"properties": {"endpointUrl": url}}});
     assert_eq!(patch(&admin, &json!({"labels": ["team=a"]})), 201);

@@ -1,7 +1,7 @@
 //! What a portal link does not permit of the operations that are for portal links.
 //!
-//! Its holder changes the address of a webhook and nothing else, and sees no event but those of its event subscriptions. What
-//! the requests carry does not go to another host (`uses`).
+//! Its holder changes the address of a webhook and nothing else, and sees no event but those of its event
+//! subscriptions. What the requests carry does not go to another host (`uses`).
 
 use serde_json::{Value, json};
 

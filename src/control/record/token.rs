@@ -173,7 +173,7 @@ impl From<Scope> for String {
 pub struct UserScopes(Vec<Scope>);
 
 impl UserScopes {
-    /// Parses scopes. Labels are none: whoever may change a resource gives it any label.
+    /// Parses scopes. A label is none: a caller that may change a resource can give it any label.
     ///
     /// # Errors
     /// If one is not a path.

@@ -1,5 +1,5 @@
-//! Reads files that others can replace: only regular files. A named pipe would be waited for, a device has no end, and a link leads
-//! elsewhere.
+//! Reads files that others can replace: only regular files. A named pipe would be waited for, a device has no end, and
+//! a link leads elsewhere.
 
 use std::{
     fs::{File, OpenOptions},

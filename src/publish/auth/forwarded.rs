@@ -1,12 +1,14 @@
-//! Reads what trusted proxies say of a client: the elements of `Forwarded` (RFC 7239), and addresses with or without ports.
+//! Reads what trusted proxies say of a client: the elements of `Forwarded` (RFC 7239), and addresses with or without
+//! ports.
 //!
-//! A client can send the beginning of such a header, and a proxy appends to it. What is read is therefore the end of a line,
-//! and only if the whole line is well formed: an unbalanced quote of the client must not swallow what the proxy wrote.
+//! A client can send the beginning of such a header, and a proxy appends to it. What is read is therefore the end of a
+//! line, and only if the whole line is well formed: an unbalanced quote of the client must not swallow what the proxy
+//! wrote.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// The elements of a line of `Forwarded`, each with its pairs of a lower-case name and a value without quotes; [`None`] if the
-/// line is malformed.
+/// The elements of a line of `Forwarded`, each with its pairs of a lower-case name and a value without quotes; [`None`]
+/// if the line is malformed.
 pub(super) fn parse_elements(line: &str) -> Option<Vec<Vec<(String, String)>>> {
     split(line, ',')?.into_iter().map(parse_pairs).collect()
 }
@@ -59,7 +61,8 @@ fn unquote(value: &str) -> Option<String> {
     }
 }
 
-/// Parses an address with an optional port: `10.1.2.3`, `10.1.2.3:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`.
+/// Parses an address with an optional port: `10.1.2.3`, `10.1.2.3:80`, `2001:db8::1`, `[2001:db8::1]`,
+/// `[2001:db8::1]:80`.
 pub(super) fn parse_address(text: &str) -> Option<IpAddr> {
     let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse::<Ipv6Addr>().ok().map(IpAddr::from);
     let address = text.parse::<IpAddr>().ok().or_else(bracketed);

@@ -1,8 +1,8 @@
 //! The addresses that may publish: the topic's `publicNetworkAccess` and `inboundIpRules`.
 //!
 //! Without rules every address may publish; with rules, those that a rule includes. With the public network disabled, only
-//! loopback and private addresses may publish and the rules do not apply, as with Azure's private endpoints. A client whose
-//! address is not known is none of these.
+//! loopback and private addresses may publish and the rules do not apply, as with Azure's private endpoints. A client
+//! whose address is not known is none of these.
 
 use std::net::IpAddr;
 
@@ -27,10 +27,10 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// The origin of a request: the peer or, behind a trusted proxy, the last address in `X-Forwarded-For` or `Forwarded` that is
-    /// not a trusted proxy. Earlier addresses can be forged. The client is unknown if a trusted proxy names none, or something
-    /// else than an address, and if the two headers name different clients: a client can send the one that its proxy does not
-    /// write.
+    /// The origin of a request: the peer or, behind a trusted proxy, the last address in `X-Forwarded-For` or
+    /// `Forwarded` that is not a trusted proxy. Earlier addresses can be forged. The client is unknown if a trusted
+    /// proxy names none, or something else than an address, and if the two headers name different clients: a client can
+    /// send the one that its proxy does not write.
     pub(super) fn trace(request: &HttpRequest, trusted: &[IpNet]) -> Option<Self> {
         let peer = request.peer_addr()?.ip().to_canonical();
         if !is_in(trusted, peer) {
@@ -45,7 +45,8 @@ impl Origin {
         }
     }
 
-    /// Follows the hops before `peer`, the nearest first; [`None`] without any. A hop that is no address hides those before it.
+    /// Follows the hops before `peer`, the nearest first; [`None`] without any. A hop that is no address hides those
+    /// before it.
     fn follow(peer: IpAddr, trusted: &[IpNet], hops: Vec<Option<IpAddr>>) -> Option<Self> {
         let mut origin = None;
         for hop in hops {
@@ -90,7 +91,8 @@ pub(super) fn is_in(networks: &[IpNet], address: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(&address))
 }
 
-/// Checks whether the scope accepts events from this address. A client without a known address passes only without rules.
+/// Checks whether the scope accepts events from this address. A client without a known address passes only without
+/// rules.
 pub(super) fn check(scope: &KeyScope<'_>, client: Option<IpAddr>) -> Result<(), Refusal> {
     match scope.ingress.public_network_access {
         PublicNetworkAccess::Disabled if client.is_some_and(is_private) => Ok(()),

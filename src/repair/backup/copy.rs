@@ -71,7 +71,8 @@ pub(super) fn files_in(folder: &Path) -> Result<Vec<(PathBuf, u64)>, BackupError
     Ok(files)
 }
 
-/// Copies a file and syncs it, but no more than a byte beyond `bytes_max`. `piece` is called with the length of each copied piece.
+/// Copies a file and syncs it, but no more than a byte beyond `bytes_max`. `piece` is called with the length of each
+/// copied piece.
 pub(super) fn one(
     from: &Path,
     to: &Path,

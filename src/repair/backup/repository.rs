@@ -240,7 +240,8 @@ impl Repository {
         }
     }
 
-    /// The backup `name`; without a name the newest sound one. Each backup whose manifest cannot be read is passed to `warn`.
+    /// The backup `name`; without a name the newest sound one. Each backup whose manifest cannot be read is passed to
+    /// `warn`.
     pub fn find(
         &self,
         name: Option<&str>,
@@ -373,8 +374,8 @@ impl Repository {
         let BackupList { readable: all, unreadable } = self.backups()?;
         if let Some(UnreadableBackup { name, problem }) = unreadable.first() {
             return Err(self.refuse(format!(
-                "has the backup {name}, whose manifest cannot be read; repair or delete it, so that expired backups are removed \
-                 again: {problem}"
+                "has the backup {name}, whose manifest cannot be read; repair or delete it, so that expired backups are \
+                 removed again: {problem}"
             )));
         }
         let age = |backup: &StoredBackup| BackupAge { made: backup.manifest.begun(), sound: backup.manifest.sound };

@@ -47,8 +47,8 @@ pub(super) fn connect(at: &Opening<'_>, subject: &str) -> Result<Rc<dyn Sender>,
     Ok(Rc::new(Publisher { link, subject: subject.to_owned(), target: at.target.clone() }))
 }
 
-/// A connection to a server, made when it is needed. A lost one is made again with the next request: the retry schedule decides
-/// when.
+/// A connection to a server, made when it is needed. A lost one is made again with the next request: the retry schedule
+/// decides when.
 struct Link {
     url: Url,
     login: Login,

@@ -1,7 +1,7 @@
 //! A connection to a NATS server, which publishes messages and waits for their acknowledgements.
 //!
-//! NATS' own client keeps whatever a server sends until a message is whole, so that a server can fill the memory. Here a line and a
-//! message have a maximum; beyond it the connection is closed.
+//! NATS' own client keeps whatever a server sends until a message is whole, so that a server can fill the memory. Here
+//! a line and a message have a maximum; beyond it the connection is closed.
 
 use std::{
     cell::{Cell, RefCell},
