@@ -165,7 +165,8 @@ impl Drop for Wire {
 }
 
 struct WireState {
-    writer: Mutex<WriteHalf<BoxedStream>>,
+    /// [`None`] once the connection has ended: what is not read any more is closed.
+    writer: Mutex<Option<WriteHalf<BoxedStream>>>,
     /// The messages that wait, by the number in their inbox.
     waiting: RefCell<HashMap<u64, oneshot::Sender<Reply>>>,
     next: Cell<u64>,
@@ -206,7 +207,7 @@ impl Wire {
         }
         let (reader, writer) = tokio::io::split(stream);
         let shared = Rc::new(WireState {
-            writer: Mutex::new(writer),
+            writer: Mutex::new(Some(writer)),
             waiting: RefCell::default(),
             next: Cell::new(0),
             is_lost: Cell::new(false),
@@ -230,6 +231,7 @@ impl Wire {
         let mut replies = Vec::with_capacity(messages.len());
         {
             let mut writer = self.shared.writer.lock().await;
+            let Some(writer) = writer.as_mut() else { return Err(WireError::Lost) };
             // Half a message of a caller that gave up would be the beginning of the next one.
             let mut whole = WholeWrite { is_lost: &self.shared.is_lost, has_ended: false };
             for message in messages {
@@ -328,6 +330,7 @@ async fn follow(shared: Rc<WireState>, mut reader: ReadHalf<BoxedStream>, mut bu
             }
             Ok(Op::Ping) => {
                 let mut writer = shared.writer.lock().await;
+                let Some(writer) = writer.as_mut() else { break };
                 if writer.write_all(b"PONG\r\n").await.is_err() || writer.flush().await.is_err() {
                     break;
                 }
@@ -345,6 +348,8 @@ async fn follow(shared: Rc<WireState>, mut reader: ReadHalf<BoxedStream>, mut bu
     }
     shared.is_lost.set(true);
     shared.waiting.borrow_mut().clear();
+    drop(reader);
+    shared.writer.lock().await.take();
 }
 
 enum Op {
