@@ -176,10 +176,8 @@ impl Publisher {
         if has_no_responders {
             return Err(format!("{}: the server has no JetStream", self.link.url));
         }
-        match streams["streams"].as_array().is_some_and(|streams| !streams.is_empty()) {
-            true => Ok(()),
-            false => Err(no_stream(&self.subject)),
-        }
+        let is_taken = streams["streams"].as_array().is_some_and(|streams| !streams.is_empty());
+        if is_taken { Ok(()) } else { Err(no_stream(&self.subject)) }
     }
 }
 

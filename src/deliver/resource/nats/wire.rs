@@ -81,8 +81,8 @@ fn key_of_seed(seed: &str) -> Option<Ed25519KeyPair> {
 
 /// CRC-16/XMODEM, as NATS has it.
 fn crc16(bytes: &[u8]) -> u16 {
-    let step = |crc: u16, _| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
-    bytes.iter().fold(0, |crc, byte| (0..8).fold(crc ^ u16::from(*byte) << 8, step))
+    let step = |crc: u16, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+    bytes.iter().fold(0, |crc, byte| (0..8).fold(crc ^ (u16::from(*byte) << 8), step))
 }
 
 /// Why there is no connection, or no acknowledgement.
