@@ -17,6 +17,8 @@ use gridhook::{
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // Tokens and keys are in memory.
+    server::core_dumps::forbid();
     let cli = Cli::from_arg_matches(&cli::command().get_matches()).unwrap_or_else(|error| error.exit());
     output::run(cli.command, &Program { serve, check: server::check, living_nodes })
 }

@@ -315,10 +315,10 @@ fn no_module_imports_what_the_table_does_not_allow() {
 }
 
 /// The files that use the client of NATS: the others build without the feature `nats`.
-const NATS: [&str; 3] = ["cluster/nats.rs", "deliver/resource/nats/client.rs", "journal/changelog/nats.rs"];
+const NATS: [&str; 2] = ["cluster/nats.rs", "journal/changelog/nats.rs"];
 
 #[test]
-fn only_three_files_use_the_client_of_nats() {
+fn only_two_files_use_the_client_of_nats() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
     sources(&root, &mut files);

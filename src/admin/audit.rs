@@ -14,7 +14,8 @@ use tokio::time::timeout;
 use super::{
     AdminError, Control,
     arm::{self, path},
-    auth::{AdminCaller, Role},
+    auth::Role,
+    permissions::Permissions,
     query, request_id,
 };
 use crate::{
@@ -83,18 +84,19 @@ pub(super) fn is_audited(needed: Role, request: &HttpRequest) -> bool {
 pub(super) async fn record(
     control: &web::Data<Control>,
     request: &HttpRequest,
-    caller: Option<&AdminCaller>,
+    permissions: Option<&Permissions>,
     status: StatusCode,
 ) {
     if !status.is_success() && request.extensions().get() == Some(&PartRecord::IfDone) {
         return;
     }
-    let identity = caller.map(AdminCaller::identity);
+    let identity = permissions.map(|permissions| permissions.caller.identity());
     let changed = request.extensions().get::<AuditedChanges>().cloned().unwrap_or_default().0;
     let id = request_id::current().map(|id| id.to_string()).unwrap_or_default();
     let record = AuditRecord {
         at: control.clock.now(),
         operator: identity.map(|(name, _)| name.to_owned()),
+        is_administrator: permissions.is_some_and(Permissions::is_administrator),
         identity_type: identity.map(|(_, kind)| format!("{kind:?}")),
         from: control.failed_auth.client(request).map(|address| address.to_string()),
         method: request.method().to_string(),

@@ -145,6 +145,16 @@ impl AdminCaller {
         }
     }
 
+    /// What tells the caller from all others.
+    pub(super) fn key(&self) -> String {
+        match self {
+            Self::Admin(_) => "admin".to_owned(),
+            Self::Named(token) => format!("token {}", token.name().to_ascii_lowercase()),
+            Self::Holder(holder) => format!("holder {}", holder.name),
+            Self::Declared => "declared".to_owned(),
+        }
+    }
+
     /// The caller of an authenticated request.
     pub(super) fn of(request: &HttpRequest) -> Result<Self, AdminError> {
         request.extensions().get().cloned().ok_or(AdminError::Broken("the request has no caller"))
@@ -181,14 +191,14 @@ pub(super) async fn authorize(
     }
     let audited = audit::is_audited(needed, request.request()).then(|| request.request().clone());
     let authenticated = authenticate(request.request(), &control).await;
-    let caller = authenticated.as_ref().ok().map(|permissions| permissions.caller.clone());
+    let all_permissions = authenticated.as_ref().ok().cloned();
     let permitted = authenticated.and_then(|permissions| permissions.narrowed(access, &target));
     let answered = match permitted {
         Ok(permissions) => {
             request.extensions_mut().insert(permissions.caller.clone());
             request.extensions_mut().insert(permissions);
             let id = request_id::current().map(tracing::field::display);
-            let operator = caller.as_ref().map(|caller| caller.identity().0);
+            let operator = all_permissions.as_ref().map(|permissions| permissions.caller.identity().0);
             let span = tracing::info_span!("request", id, operator);
             next.call(request).instrument(span).await
         }
@@ -202,7 +212,7 @@ pub(super) async fn authorize(
             Ok(response) => response.status(),
             Err(error) => error.as_response_error().status_code(),
         };
-        audit::record(&control, &request, caller.as_ref(), status).await;
+        audit::record(&control, &request, all_permissions.as_ref(), status).await;
     }
     let mut response = answered?;
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -219,7 +229,7 @@ async fn authenticate(request: &HttpRequest, control: &Control) -> Result<Permis
         if !token.is(given) {
             return control.permissions_of(request, given, now);
         }
-        Ok(Permissions { caller: AdminCaller::Admin(replaced), grants: vec![Grant::everywhere(TokenRole::Admin)] })
+        Ok(Permissions::new(AdminCaller::Admin(replaced), vec![Grant::everywhere(TokenRole::Admin)]))
     };
     if let Some(sessions) = control.sessions.as_ref().filter(|_| given.starts_with(session::PREFIX)) {
         let (given, session) = sessions.token(given, now).ok_or(AdminError::SessionEnded)?;
@@ -259,13 +269,16 @@ impl Control {
                 None => self.registry.tokens().find(token, wall),
             };
             return match found {
-                Ok(token) => Ok(Permissions { grants: token.grants().to_vec(), caller: AdminCaller::Named(token) }),
+                Ok(token) => {
+                    let grants = token.grants().to_vec();
+                    Ok(Permissions::new(AdminCaller::Named(token), grants))
+                }
                 Err(TokenProblem::Unknown) => Err(AdminError::WrongToken),
                 Err(TokenProblem::Expired) => Err(AdminError::RefusedToken("The token has expired")),
             };
         }
         match self.operators.as_ref().map(|issuer| issuer.grants(token, now)) {
-            Some(Ok((holder, grants))) => Ok(Permissions { caller: AdminCaller::Holder(holder), grants }),
+            Some(Ok((holder, grants))) => Ok(Permissions::new(AdminCaller::Holder(holder), grants)),
             Some(Err(BearerProblem::Refused(why))) => Err(AdminError::RefusedToken(why)),
             Some(Err(BearerProblem::Forbidden(_))) => Err(AdminError::NoRole),
             Some(Err(BearerProblem::Unreadable)) | None => Err(AdminError::WrongToken),

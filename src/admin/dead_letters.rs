@@ -17,7 +17,7 @@ use super::{
     AdminError, Control,
     arm::{Call, no_subscription, path::TopicPath, topic},
     model::{InvalidRequest, parse, read},
-    query,
+    query, shares,
 };
 use crate::{
     api::dead_letters::{
@@ -181,6 +181,7 @@ pub(super) async fn redrive(call: Call<'_>, path: &TopicPath, name: &str) -> Res
         }));
     }
     let rate = asked.rate.map(rate).transpose()?;
+    shares::check_new_job(control, call.permissions, &path.key(), name).await?;
     let kind = JobKind::Redrive { drained: false };
     let begun = control.registry.command(&path.key(), name, Command::Job(JobCommand::Start { kind, rate })).await?;
     let lane = begun.job.ok_or(AdminError::Broken("the started redrive has no job"))?;

@@ -8,8 +8,12 @@ use super::{
     AdminError, Control,
     arm::{ChangeLock, Input, path},
     auth::AdminCaller,
+    permissions::Permissions,
 };
-use crate::declared::{Declared, DeclaredResource};
+use crate::{
+    control::record::token::{Grant, TokenRole},
+    declared::{Declared, DeclaredResource},
+};
 
 /// A resource could not be applied; those before it in the file were.
 #[derive(Debug, thiserror::Error)]
@@ -47,8 +51,11 @@ async fn put(control: &Control, resource: &DeclaredResource) -> Result<Applied, 
     let target = path::find(&path).ok_or_else(unknown)?;
     let operation = target.route.operation(&Method::PUT).ok_or_else(unknown)?;
     // No request is served yet, so no other change needs the lock.
-    let (caller, lock) = (&AdminCaller::Declared, &ChangeLock::default());
-    let input = Input { control, caller, path: &target, body: body.as_bytes(), lock, is_conditional: false };
+    let lock = &ChangeLock::default();
+    let permissions = &Permissions::new(AdminCaller::Declared, vec![Grant::everywhere(TokenRole::Admin)]);
+    let caller = &permissions.caller;
+    let input =
+        Input { control, caller, permissions, path: &target, body: body.as_bytes(), lock, is_conditional: false };
     let difference = operation.difference(input)?;
     if difference.exists && difference.changes.is_empty() {
         return Ok(Applied::Unchanged);

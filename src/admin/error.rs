@@ -59,6 +59,17 @@ pub enum AdminError {
     /// A portal link does not permit the request.
     #[error("A portal link does not permit this: {0}.")]
     PortalLink(&'static str),
+    /// The body refers to something that the caller may not use.
+    #[error(
+        "The token is limited to a part of the server and may not use what {property} names; an operator of the whole \
+         server, or {setting}, can permit it."
+    )]
+    Use {
+        /// The property.
+        property: &'static str,
+        /// The setting that names the users.
+        setting: &'static str,
+    },
     /// No resource is in this Azure subscription.
     #[error("The subscription '{0}' could not be found.")]
     NoSubscription(String),
@@ -128,7 +139,9 @@ impl AdminError {
             Self::Invalid(_) | Self::Refused(_) | Self::Body(_) => "InvalidRequest",
             Self::NoToken => "AuthenticationFailed",
             Self::WrongToken | Self::RefusedToken(_) | Self::SessionEnded => "InvalidAuthenticationToken",
-            Self::NoRole | Self::WeakRole { .. } | Self::OutOfScope(_) | Self::PortalLink(_) => "AuthorizationFailed",
+            Self::NoRole | Self::WeakRole { .. } | Self::OutOfScope(_) | Self::PortalLink(_) | Self::Use { .. } => {
+                "AuthorizationFailed"
+            }
             Self::NoSubscription(_) => "SubscriptionNotFound",
             Self::NoResourceGroup(_) => "ResourceGroupNotFound",
             Self::NoSuchPath(_) => "NotFound",
@@ -155,7 +168,9 @@ impl ResponseError for AdminError {
         match self {
             Self::Invalid(_) | Self::Refused(_) | Self::Body(_) | Self::Validation(_) => StatusCode::BAD_REQUEST,
             Self::NoToken | Self::WrongToken | Self::RefusedToken(_) | Self::SessionEnded => StatusCode::UNAUTHORIZED,
-            Self::NoRole | Self::WeakRole { .. } | Self::OutOfScope(_) | Self::PortalLink(_) => StatusCode::FORBIDDEN,
+            Self::NoRole | Self::WeakRole { .. } | Self::OutOfScope(_) | Self::PortalLink(_) | Self::Use { .. } => {
+                StatusCode::FORBIDDEN
+            }
             Self::NoSuchPath(_) | Self::NotFound(_) | Self::NoSubscription(_) | Self::NoResourceGroup(_) => {
                 StatusCode::NOT_FOUND
             }

@@ -21,7 +21,9 @@
 //! - `metadata`: the addresses that Azure's clients request first;
 //! - `validate`: manual validation of endpoints;
 //! - [`openapi`]: the OpenAPI document;
+//! - [`uses`]: what bodies refer to, and who may use it;
 //! - `tokens`: named tokens; `audit`: the trail of what operators did;
+//! - `shares`: shares of callers in what is limited;
 //! - [`request_id`]: the ids of requests;
 //! - `spread`: the definitions of spread topics in the other shards of a cluster;
 //! - `placement`: which shards of a cluster answer a request; [`merge`]: the answers of several shards as one;
@@ -64,6 +66,7 @@ mod retry;
 mod routes;
 mod server;
 mod session;
+mod shares;
 #[cfg(feature = "simulate")]
 mod simulate;
 mod spread;
@@ -74,6 +77,7 @@ mod test_filter;
 mod tokens;
 mod top;
 mod trace;
+pub mod uses;
 mod validate;
 
 use std::{
@@ -120,6 +124,7 @@ use crate::{
     },
     dashboard::session::Sessions,
     dead_letter::Redrives,
+    insight::event_feed::SUBSCRIBERS_MAX,
     publish::auth::{bearer::TokenIssuer, failed_auth::FailedAuthLimiter},
     repair::backup::Backups,
 };
@@ -146,6 +151,7 @@ pub struct Control {
     samples: top::RateSamples,
     topic_rates: top::TopicRates,
     sessions: Option<Sessions>,
+    tails: shares::CallerShares,
     /// The record of what operators do.
     pub(crate) audit: Option<AuditTrail>,
     history: history::Recorder,
@@ -154,6 +160,8 @@ pub struct Control {
     settings: RwLock<Vec<SettingView>>,
     /// Of the core of a shard of a cluster with several.
     pub(crate) spread: Option<SpreadTopics>,
+    /// Who may use what bodies refer to.
+    pub uses: uses::UseRules,
     locks: [Arc<Mutex<()>>; LOCKS],
 }
 
@@ -179,11 +187,13 @@ impl Control {
             samples: top::RateSamples::default(),
             topic_rates: top::TopicRates::default(),
             sessions: Some(Sessions::default()),
+            tails: shares::CallerShares::new(SUBSCRIBERS_MAX),
             audit: None,
             history: history::Recorder::default(),
             edition_tables: EditionTables::default(),
             settings: RwLock::default(),
             spread: None,
+            uses: uses::UseRules::default(),
             locks,
         }
     }

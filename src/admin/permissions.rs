@@ -5,12 +5,13 @@ use actix_web::{HttpMessage, HttpRequest};
 use super::{
     AdminError, Control,
     auth::{Access, AdminCaller, Role},
+    shares::Holder,
 };
 use crate::control::{
     record::{
         namespace::{self, NamespaceRecord},
-        subscription::SubscriptionRecord,
-        token::{Grant, ScopedResource},
+        subscription::{SubscriptionRecord, SystemData},
+        token::{Grant, ScopedResource, TokenRole},
         topic::TopicRecord,
     },
     registry::TopicHandle,
@@ -34,13 +35,38 @@ pub(super) enum Target {
 pub(super) struct Permissions {
     /// The caller.
     pub(super) caller: AdminCaller,
-    pub(super) grants: Vec<Grant>,
+    /// What of the token is for the operation and its target.
+    grants: Vec<Grant>,
+    /// All that the token permits.
+    all_grants: Vec<Grant>,
 }
 
 impl Permissions {
+    /// What a token permits.
+    pub(super) fn new(caller: AdminCaller, grants: Vec<Grant>) -> Self {
+        Self { caller, all_grants: grants.clone(), grants }
+    }
+
     /// The highest role, in whatever part of the server.
     pub(super) fn role(&self) -> Option<Role> {
         self.grants.iter().filter_map(|grant| Role::of(grant.role)).max()
+    }
+
+    /// Whether the caller has the role admin for the whole server.
+    pub(super) fn is_administrator(&self) -> bool {
+        self.all_grants.iter().any(|grant| grant.role == TokenRole::Admin && grant.covers(None))
+    }
+
+    /// The caller, as shares are counted.
+    pub(super) fn holder(&self) -> Holder {
+        Holder { key: self.caller.key(), is_administrator: self.is_administrator() }
+    }
+
+    /// Whether the caller created the resource with these data.
+    pub(super) fn has_created(&self, system_data: Option<&SystemData>) -> bool {
+        let (name, kind) = self.caller.identity();
+        let stamp = system_data.map(|data| data.created.as_ref().unwrap_or(&data.modified));
+        stamp.is_some_and(|stamp| stamp.by == name && stamp.kind == kind)
     }
 
     /// The permissions of an authenticated request for its operation.
@@ -60,12 +86,18 @@ impl Permissions {
 
     /// Whether the operation is for the caller on an event subscription of `topic`.
     pub(super) fn sees(&self, control: &Control, topic: &TopicRecord, subscription: &SubscriptionRecord) -> bool {
-        self.sees_everything() || {
-            let mut resource = scoped(control, topic, subscription.filter.domain_topic.as_deref());
-            resource.path.extend(["eventSubscriptions", subscription.name.as_str()].map(str::to_owned));
-            resource.labels.extend(subscription.labels.iter().cloned());
-            self.covers(&resource)
-        }
+        self.sees_everything() || self.covers(&scoped_subscription(control, topic, subscription))
+    }
+
+    /// Whether the caller may publish to a topic.
+    pub(super) fn may_publish(&self, control: &Control, topic: &TopicRecord) -> bool {
+        self.may_publish_to(&scoped(control, topic, None))
+    }
+
+    /// Whether the caller may publish to a resource.
+    pub(super) fn may_publish_to(&self, resource: &ScopedResource) -> bool {
+        let may_publish = |grant: &Grant| matches!(grant.role, TokenRole::Publish | TokenRole::Admin);
+        self.all_grants.iter().any(|grant| may_publish(grant) && grant.covers(Some(resource)))
     }
 
     /// Whether the operation is for the caller on a topic, or on a topic of a domain.
@@ -122,6 +154,18 @@ impl Permissions {
         self.grants.retain(|grant| admits(grant) && covers(grant));
         Ok(self)
     }
+}
+
+/// An event subscription of a topic.
+pub(super) fn scoped_subscription(
+    control: &Control,
+    topic: &TopicRecord,
+    subscription: &SubscriptionRecord,
+) -> ScopedResource {
+    let mut resource = scoped(control, topic, subscription.filter.domain_topic.as_deref());
+    resource.path.extend(["eventSubscriptions", subscription.name.as_str()].map(str::to_owned));
+    resource.labels.extend(subscription.labels.iter().cloned());
+    resource
 }
 
 /// A topic, or a topic of a domain, with its tags and those of its namespace.

@@ -9,6 +9,7 @@ use super::{
     AdminError, Control,
     arm::{Call, no_subscription, path::TopicPath, topic},
     model::{InvalidRequest, instant, parse, read},
+    shares,
 };
 use crate::{
     api::{
@@ -146,6 +147,7 @@ pub(super) async fn start(call: Call<'_>, path: &TopicPath, name: &str) -> Resul
         let content = control.registry.preview_replay(&key, name, range).await?;
         return Ok(HttpResponse::Ok().json(DryRun::new(content)));
     }
+    shares::check_new_job(control, call.permissions, &key, name).await?;
     let job = control.registry.replay(&key, name, range, rate).await?;
     info!(topic = key, subscription = name, job = job.lane.0, "replay started");
     Ok(HttpResponse::Created().json(ReplayView::new(&job, control.clock.now())))

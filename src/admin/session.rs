@@ -8,10 +8,11 @@ use super::{
     auth::{self, AdminCaller, Role},
     permissions::Permissions,
     random::random_text,
+    shares::Holder,
 };
 use crate::{
     api::session::Session,
-    dashboard::session::{IDLE, OpenSession, PREFIX, Sessions},
+    dashboard::session::{IDLE, OpenSession, PREFIX, SessionOwner, Sessions},
     event::Timestamp,
 };
 
@@ -33,7 +34,9 @@ pub(super) async fn start(request: HttpRequest, control: web::Data<Control>) -> 
         return Err(AdminError::Refused(why.to_owned()));
     }
     let secret = format!("{PREFIX}{}", random_text(SECRET_BYTES, &URL_SAFE_NO_PAD)?);
-    let expires = sessions.start(&secret, auth::bearer(&request).ok_or(AdminError::NoToken)?, control.clock.now());
+    let token = auth::bearer(&request).ok_or(AdminError::NoToken)?;
+    let Holder { key, is_administrator } = permissions.holder();
+    let expires = sessions.start(&secret, token, SessionOwner { key, is_administrator }, control.clock.now());
     tracing::info!(operator = permissions.caller.identity().0, "signed in to the dashboard");
     Ok(view(&permissions, Some(secret), Some(expires)))
 }

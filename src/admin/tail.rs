@@ -20,6 +20,7 @@ use super::{
     ledger_line::{LineContext, OutcomeFilter},
     model::InvalidRequest,
     permissions::Permissions,
+    shares::Share,
 };
 use crate::{
     api::{
@@ -55,16 +56,26 @@ struct TailQuery {
 pub(super) async fn tail(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let permissions = Permissions::of(&request)?;
     let query = TailQuery::of(&control, &permissions, request.query_string())?;
-    let subscriber = control.registry.feed().subscribe().ok_or_else(|| {
+    let unavailable = || {
         AdminError::Unavailable(
-            "Too many clients follow events, or the server is stopping. Try again later.".to_owned(),
+            "Too many clients follow events, too many of this caller, or the server is stopping. Try again later."
+                .to_owned(),
         )
-    })?;
+    };
+    let share = control.tails.take(&permissions.holder()).ok_or_else(unavailable)?;
+    let subscriber = control.registry.feed().subscribe().ok_or_else(unavailable)?;
     let (caller, wall, now) = (AdminCaller::of(&request)?, control.clock.wall(), control.clock.now());
     let session = request.extensions().get::<OpenSession>().cloned();
     let permissions = Some(permissions).filter(|permissions| !permissions.sees_everything());
-    let state =
-        TailStream { query, permissions, subscriber, control, session: session.clone(), ready: VecDeque::new() };
+    let state = TailStream {
+        query,
+        permissions,
+        subscriber,
+        control,
+        session: session.clone(),
+        ready: VecDeque::new(),
+        _share: share,
+    };
     let lines = stream::unfold(state, |mut state| async move {
         let text = state.next().await?;
         Some((Ok::<_, actix_web::Error>(Bytes::from(text)), state))
@@ -93,6 +104,7 @@ struct TailStream {
     control: web::Data<Control>,
     session: Option<OpenSession>,
     ready: VecDeque<String>,
+    _share: Share,
 }
 
 impl TailStream {

@@ -20,6 +20,7 @@ use super::{
     format::list,
     fsck::{decoders, store_options},
     output::{CommandOutcome, OutputArgs, TextTable, read},
+    print,
     spinner::Spinner,
     stream::{self, follow},
 };
@@ -27,9 +28,10 @@ use crate::{
     api::store::{BackupBody, BackupView, ProgressLine},
     clock::Clock,
     config::{self, Config},
+    escape,
     policy::dead_letter_store::is_address,
     repair::{
-        backup::{self, BackupAt, Repository, StoredBackup},
+        backup::{self, BackupAt, BackupList, Repository, StoredBackup, UnreadableBackup},
         fsck::CheckReport,
         salvage::{self, SalvageResult},
     },
@@ -198,26 +200,37 @@ impl OfflineBackup {
 impl DestinationArgs {
     fn list(&self) -> Result<Outcome, BackupCommandError> {
         let config = Config::load(&Serve::of(self.config.clone(), None).sources())?;
-        let found = open(&config.backup, self.url.as_deref())?.backups()?;
-        let json: Vec<_> = found
+        let BackupList { readable, unreadable } = open(&config.backup, self.url.as_deref())?.backups()?;
+        let mut json: Vec<_> = readable
             .iter()
             .map(|StoredBackup { name, is_sealed, manifest }| {
                 let (made, bytes) = (&manifest.made, manifest.bytes());
                 json!({"name": name, "made": made, "sound": manifest.sound, "encrypted": is_sealed, "bytes": bytes})
             })
             .collect();
+        json.extend(unreadable.iter().map(|one| json!({"name": one.name, "problem": one.problem})));
         let text = self.printed.format(&json, |_| {
             let mut table = TextTable::new(["NAME", "MADE", "STORE", "ENCRYPTED", "BYTES"]);
-            for StoredBackup { name, is_sealed, manifest } in &found {
+            for StoredBackup { name, is_sealed, manifest } in &readable {
                 let state = if manifest.sound { "sound" } else { "damaged" };
                 let encrypted = if *is_sealed { "yes" } else { "no" };
                 let bytes = manifest.bytes().to_string();
                 table.line([name.clone(), manifest.made.clone(), state.to_owned(), encrypted.to_owned(), bytes]);
             }
-            table.to_string()
+            let problems = unreadable.iter().map(|one| format!("\n{}", describe_unreadable(one)));
+            table.to_string() + &problems.collect::<String>()
         });
-        Ok(Outcome { text, is_sound: true })
+        Ok(Outcome { text, is_sound: unreadable.is_empty() })
     }
+}
+
+/// Prints that a backup is passed over.
+fn warn(unreadable: &UnreadableBackup) {
+    print::note(&format!("gridhook: {}", describe_unreadable(unreadable)));
+}
+
+fn describe_unreadable(UnreadableBackup { name, problem }: &UnreadableBackup) -> String {
+    format!("the manifest of the backup {name} cannot be read: {}", escape::text(problem))
 }
 
 impl Rehearse {
@@ -226,7 +239,7 @@ impl Rehearse {
         let DestinationArgs { url, config, printed } = &self.destination;
         let config = Config::load(&Serve::of(config.clone(), self.data_dir.clone()).sources())?;
         let repository = open(&config.backup, url.as_deref())?;
-        let stored = repository.find(self.name.as_deref())?;
+        let stored = repository.find(self.name.as_deref(), &mut warn)?;
         let (options, scratch) = (store_options(&config.journal), self.scratch.clone());
         let scratch = scratch.unwrap_or_else(std::env::temp_dir);
         let spinner = Spinner::new();
@@ -278,7 +291,7 @@ impl Restore {
         let stored = match self.backup.to_str().filter(|text| is_address(text)) {
             Some(url) => {
                 let repository = open(&config.backup, Some(url))?;
-                let stored = repository.find(self.name.as_deref())?;
+                let stored = repository.find(self.name.as_deref(), &mut warn)?;
                 Some((repository, stored))
             }
             None => None,

@@ -18,7 +18,7 @@ use crate::policy::dead_letter_store::{FOLDER, NamedStore, NamedStores, StoreAdd
 pub(super) const STORES: &str = "dead_letter.stores.";
 
 /// The keys of a store that are not secret, besides those of every store.
-pub(super) const PLAIN: [&str; 1] = ["accounts"];
+pub(super) const PLAIN: [&str; 2] = ["accounts", "used_by"];
 
 /// `[dead_letter]`
 #[derive(Clone, Debug)]
@@ -27,6 +27,8 @@ pub struct DeadLetter {
     pub stores: BTreeMap<String, ObjectStoreConfig>,
     /// The store, and the folder in it, of each destination.
     pub named_stores: NamedStores,
+    /// The scopes of the event subscriptions that may use a store, as written, by its name.
+    pub used_by: BTreeMap<String, Vec<String>>,
 }
 
 /// The values as written, not yet checked against each other.
@@ -35,13 +37,19 @@ pub struct DeadLetter {
 pub(super) struct RawDeadLetter {
     #[serde(deserialize_with = "read::optional")]
     folder: Option<PathBuf>,
+    #[serde(deserialize_with = "read::list")]
+    folder_used_by: Vec<String>,
     #[serde(default)]
     stores: BTreeMap<String, RawObjectStore>,
 }
 
 impl RawDeadLetter {
     pub(super) fn resolve(self, data_dir: &Path, layers: &mut Layers) -> DeadLetter {
-        let mut resolved = DeadLetter { stores: BTreeMap::new(), named_stores: NamedStores::default() };
+        let mut resolved = DeadLetter {
+            stores: BTreeMap::new(),
+            named_stores: NamedStores::default(),
+            used_by: BTreeMap::from([(FOLDER.to_owned(), self.folder_used_by)]),
+        };
         let mut known: Vec<NamedStore> = Vec::new();
         if let Some(folder) = self.folder {
             match folder_address(&data_dir.join(folder)) {
@@ -56,6 +64,7 @@ impl RawDeadLetter {
                 layers.refuse(&[&url_key], allowed);
             }
             let accounts = raw.accounts.clone();
+            let used_by = raw.used_by.clone();
             let taken = accounts.iter().find(|account| known.iter().any(|other| other.accounts.contains(account)));
             if let Some(account) = taken {
                 let allowed = format!("accounts that no other store has; another store has \"{account}\"");
@@ -67,6 +76,7 @@ impl RawDeadLetter {
                 layers.refuse(&[&url_key], allowed);
             }
             known.push(NamedStore { name: name.clone(), address: store.address.clone(), accounts });
+            resolved.used_by.insert(name.clone(), used_by);
             resolved.stores.insert(name, store);
         }
         // Destinations without a store go to the folder, unless a store takes all others.

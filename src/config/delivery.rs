@@ -52,6 +52,11 @@ pub struct Delivery {
     pub proxy_bypass: Vec<IpNet>,
     /// The folder of client certificates.
     pub client_certificates_dir: Option<PathBuf>,
+    /// The users of client certificates, as `NAME SCOPE,SCOPE`.
+    pub client_certificates_used_by: Vec<String>,
+    /// The audiences of access tokens for endpoints and their users, as `AUDIENCE SCOPE,SCOPE` or `AUDIENCE@TENANT
+    /// SCOPE,SCOPE`.
+    pub identity_audiences: Vec<String>,
     /// The services that event subscriptions deliver to besides webhooks.
     pub resources: Vec<ResourceConfig>,
     /// The identity of the server towards endpoints that demand access tokens.
@@ -130,6 +135,10 @@ pub(super) struct RawDelivery {
     proxy_bypass: Vec<IpNet>,
     #[serde(deserialize_with = "read::optional")]
     client_certificates_dir: Option<PathBuf>,
+    #[serde(deserialize_with = "read::use_rules")]
+    client_certificates_used_by: Vec<String>,
+    #[serde(deserialize_with = "read::use_rules")]
+    identity_audiences: Vec<String>,
     #[serde(deserialize_with = "read::optional")]
     identity_token_url: Option<String>,
     #[serde(deserialize_with = "read::optional")]
@@ -260,6 +269,8 @@ impl RawDelivery {
             proxy: self.proxy,
             proxy_bypass: self.proxy_bypass,
             client_certificates_dir: self.client_certificates_dir,
+            client_certificates_used_by: self.client_certificates_used_by,
+            identity_audiences: self.identity_audiences,
             resources,
             identity: identity(identity_settings, layers),
         }

@@ -42,6 +42,9 @@ pub(super) struct RawObjectStore {
     /// Only a dead-letter store has this key.
     #[serde(default, deserialize_with = "read::texts")]
     pub(super) accounts: Vec<String>,
+    /// Only a dead-letter store has this key.
+    #[serde(default, deserialize_with = "read::texts")]
+    pub(super) used_by: Vec<String>,
     #[serde(default, deserialize_with = "read::web")]
     endpoint: Option<Url>,
     #[serde(default, deserialize_with = "read::optional")]
@@ -61,7 +64,7 @@ pub(super) fn credentials() -> Vec<&'static str> {
 impl RawObjectStore {
     /// Returns [`None`] if the address is invalid, because the allowed credentials depend on it.
     pub(super) fn resolve(self, at: &str, layers: &mut Layers) -> Option<ObjectStoreConfig> {
-        let Self { url, accounts: _, endpoint, region, allow_http, credentials } = self;
+        let Self { url, accounts: _, used_by: _, endpoint, region, allow_http, credentials } = self;
         let key = |name: &str| format!("{at}.{name}");
         if endpoint.as_ref().is_some_and(|endpoint| endpoint.scheme() == "http") && !allow_http {
             let allowed = format!("https, or http where {at}.allow_http is true");

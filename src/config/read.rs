@@ -229,7 +229,16 @@ pub(super) fn network_list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpN
 
 /// Parses a possibly empty list of rules for claims; from the environment, one string with semicolons.
 pub(super) fn grants<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    let allowed = "a list of rules such as [\"roles=Shop publish topics/orders\"]";
+    rules(from, "a list of rules such as [\"roles=Shop publish topics/orders\"]")
+}
+
+/// Parses a possibly empty list of names with the scopes of their users; from the environment, one string with
+/// semicolons.
+pub(super) fn use_rules<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    rules(from, "a list of rules such as [\"NAME topics/orders,domains/shop\"]")
+}
+
+fn rules<'de, D: Deserializer<'de>>(from: D, allowed: &'static str) -> Result<Vec<String>, D::Error> {
     match raw(from, allowed)? {
         RawValue::Text(text) => {
             Ok(text.split(';').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect())

@@ -11,7 +11,7 @@ use super::{Secret, layers::Layers, read, tables};
 pub(super) const RESOURCES: &str = "delivery.resources.";
 
 /// The keys of a service that are not secret.
-pub(super) const PLAIN: [&str; 2] = ["resource_ids", "url"];
+pub(super) const PLAIN: [&str; 3] = ["resource_ids", "url", "used_by"];
 
 /// The credentials. Each kind of destination uses some of them.
 pub(super) const CREDENTIALS: [&str; 13] = [
@@ -39,6 +39,8 @@ pub struct ResourceConfig {
     pub url: Url,
     /// The resource ids that it stands for.
     pub resource_ids: Vec<String>,
+    /// The scopes of the event subscriptions that may use it, as written.
+    pub used_by: Vec<String>,
     /// Its credentials, by the name of the setting.
     pub credentials: Vec<(&'static str, Secret)>,
 }
@@ -49,6 +51,8 @@ pub(super) struct RawResource {
     url: Option<String>,
     #[serde(default, deserialize_with = "read::texts")]
     resource_ids: Vec<String>,
+    #[serde(default, deserialize_with = "read::texts")]
+    used_by: Vec<String>,
     // The keys are checked before, one by one.
     #[serde(flatten)]
     credentials: BTreeMap<String, String>,
@@ -62,7 +66,7 @@ pub(super) fn resolve(raw: BTreeMap<String, RawResource>, layers: &mut Layers) -
 
 impl RawResource {
     fn resolve(self, name: String, layers: &mut Layers) -> Option<ResourceConfig> {
-        let Self { url, resource_ids, credentials } = self;
+        let Self { url, resource_ids, used_by, credentials } = self;
         let key = |key: &str| format!("{RESOURCES}{name}.{key}");
         let text = url.unwrap_or_default();
         let url = Url::parse(&text).ok().filter(|url| url.has_host() && url.password().is_none());
@@ -84,6 +88,6 @@ impl RawResource {
                 Err(problem) => layers.refuse(&[&key(&given)], problem),
             }
         }
-        Some(ResourceConfig { name, url, resource_ids, credentials: read })
+        Some(ResourceConfig { name, url, resource_ids, used_by, credentials: read })
     }
 }

@@ -2,9 +2,13 @@
 //!
 //! Refusals without an identity cost an attacker nothing. At most one a second is stored, with the number of those between, and
 //! at most a tenth of the records are such refusals, so that they cannot push out the others.
+//!
+//! Operators that are no administrators of the whole server push out their own records first: when the trail is full,
+//! the oldest record goes of the one with most, if that is more than a tenth, or of all of them, if they have more than
+//! half.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -25,6 +29,12 @@ const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Share of the records that refusals without an identity may have.
 const REFUSAL_SHARE: usize = 10;
+
+/// Share of a full trail that one operator may have who is no administrator.
+const OPERATOR_SHARE: usize = 10;
+
+/// Share of a full trail that all of these may have.
+const OPERATORS_SHARE: usize = 2;
 
 /// Maximum number of records that one page reads.
 const READS_MAX: usize = 2_000;
@@ -55,43 +65,91 @@ struct AuditIndex {
     entries: VecDeque<IndexEntry>,
     next: u64,
     refusals: usize,
+    /// The numbers of records of operators that are no administrators.
+    of_operators: HashMap<Arc<str>, usize>,
     last_refusal: Option<Timestamp>,
     suppressed: u64,
 }
 
-#[derive(Clone, Copy)]
 struct IndexEntry {
     number: u64,
     at: Timestamp,
-    is_refusal: bool,
+    author: RecordAuthor,
+}
+
+#[derive(PartialEq, Eq)]
+enum RecordAuthor {
+    /// Nobody was authenticated.
+    Nobody,
+    /// An administrator of the whole server.
+    Administrator,
+    /// Another operator, by kind of identity and name.
+    Operator(Arc<str>),
 }
 
 impl AuditIndex {
     /// Removes the entry at `index`, and returns the deletion of its record.
     fn remove(&mut self, index: usize) -> Option<MetaChange> {
         let entry = self.entries.remove(index)?;
-        self.refusals -= usize::from(entry.is_refusal);
+        match &entry.author {
+            RecordAuthor::Nobody => self.refusals -= 1,
+            RecordAuthor::Administrator => {}
+            RecordAuthor::Operator(name) => match self.of_operators.get_mut(name) {
+                Some(count) if *count > 1 => *count -= 1,
+                Some(_) | None => drop(self.of_operators.remove(name)),
+            },
+        }
         Some(MetaChange::Delete(MetaKind::Audit, name(entry.number)))
     }
 
     fn push(&mut self, number: u64, record: &AuditRecord) {
-        let is_refusal = record.operator.is_none();
-        self.refusals += usize::from(is_refusal);
+        let author = match &record.operator {
+            None => RecordAuthor::Nobody,
+            Some(_) if record.is_administrator => RecordAuthor::Administrator,
+            Some(name) => {
+                let name = format!("{} {name}", record.identity_type.as_deref().unwrap_or_default());
+                let known = self.of_operators.get_key_value(&*name).map(|(name, _)| Arc::clone(name));
+                RecordAuthor::Operator(known.unwrap_or_else(|| name.into()))
+            }
+        };
+        match &author {
+            RecordAuthor::Nobody => self.refusals += 1,
+            RecordAuthor::Administrator => {}
+            RecordAuthor::Operator(name) => *self.of_operators.entry(Arc::clone(name)).or_default() += 1,
+        }
         self.next = number + 1;
-        self.entries.push_back(IndexEntry { number, at: record.at, is_refusal });
+        self.entries.push_back(IndexEntry { number, at: record.at, author });
+    }
+
+    /// The index of the record that goes when the trail is full.
+    fn dispensable(&self, limits: AuditLimits) -> usize {
+        let most = self.of_operators.iter().max_by_key(|(_, count)| **count);
+        let busiest =
+            most.filter(|(_, count)| **count > (limits.records / OPERATOR_SHARE).max(1)).map(|(name, _)| name);
+        let is_share_full = self.of_operators.values().sum::<usize>() > limits.records / OPERATORS_SHARE;
+        let is_dispensable = |entry: &IndexEntry| match (&entry.author, busiest) {
+            (RecordAuthor::Operator(name), Some(busiest)) => name == busiest,
+            (RecordAuthor::Operator(_), None) => true,
+            (RecordAuthor::Nobody | RecordAuthor::Administrator, _) => false,
+        };
+        if busiest.is_none() && !is_share_full {
+            return 0;
+        }
+        self.entries.iter().position(is_dispensable).unwrap_or_default()
     }
 
     /// Removes what exceeds the limits.
     fn trim(&mut self, limits: AuditLimits, now: Timestamp) -> Vec<MetaChange> {
         let mut deleted = Vec::new();
         if self.refusals > (limits.records / REFUSAL_SHARE).max(1) {
-            let oldest = self.entries.iter().position(|entry| entry.is_refusal);
+            let oldest = self.entries.iter().position(|entry| entry.author == RecordAuthor::Nobody);
             deleted.extend(oldest.and_then(|oldest| self.remove(oldest)));
         }
-        while self.entries.front().is_some_and(|oldest| {
-            self.entries.len() > limits.records
-                || (deleted.len() < EXPIRED_MAX && now.since(oldest.at) > limits.retention)
-        }) {
+        while self.entries.len() > limits.records {
+            deleted.extend(self.remove(self.dispensable(limits)));
+        }
+        let is_expired = |oldest: &IndexEntry| now.since(oldest.at) > limits.retention;
+        while deleted.len() < EXPIRED_MAX && self.entries.front().is_some_and(is_expired) {
             deleted.extend(self.remove(0));
         }
         deleted

@@ -6,7 +6,7 @@
 //! Sessions are in memory only, by the digest of their secret, and end with the process.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -28,11 +28,28 @@ pub const IDLE: Duration = Duration::from_secs(30 * 60);
 /// … and at the latest after this time.
 pub const LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// Maximum number of sessions. One more ends the session that was unused for longest.
+/// Maximum number of sessions. One more ends the session that was unused for longest, of the caller with most of them.
 pub const SESSIONS_MAX: usize = 64;
+
+/// Maximum number of sessions of a caller that is no administrator. One more ends the caller's own session that was
+/// unused for longest.
+pub const SESSIONS_OF_CALLER_MAX: usize = 8;
+
+/// Of the sessions so many are for administrators: others do not end them.
+const RESERVE: usize = 16;
+
+/// The caller that a session is started for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SessionOwner {
+    /// What tells it from all others.
+    pub key: String,
+    /// Whether it has the role admin for the whole server.
+    pub is_administrator: bool,
+}
 
 struct Session {
     token: String,
+    owner: SessionOwner,
     started: Timestamp,
     /// Microseconds.
     used: Arc<AtomicU64>,
@@ -80,17 +97,19 @@ pub struct Sessions(Mutex<HashMap<[u8; 32], Session>>);
 
 impl Sessions {
     /// Starts a session that stands for `token`. Returns the time at which it ends at the latest.
-    pub fn start(&self, secret: &str, token: &str, now: Timestamp) -> Timestamp {
+    pub fn start(&self, secret: &str, token: &str, owner: SessionOwner, now: Timestamp) -> Timestamp {
         let mut sessions = self.lock();
         sessions.retain(|_, session| !session.is_over(now));
-        while sessions.len() >= SESSIONS_MAX {
-            let oldest = sessions.iter().min_by_key(|(_, session)| session.last_use()).map(|(key, _)| *key);
+        while let Some(owner) = owner_to_cut(&sessions, &owner) {
+            let own = sessions.iter().filter(|(_, session)| session.owner == owner);
+            let oldest = own.min_by_key(|(_, session)| session.last_use()).map(|(key, _)| *key);
             oldest.map(|key| sessions.remove(&key));
         }
         sessions.insert(
             key(secret),
             Session {
                 token: token.to_owned(),
+                owner,
                 started: now,
                 used: Arc::new(AtomicU64::new(now.0)),
                 open: watch::Sender::default(),
@@ -121,6 +140,26 @@ impl Sessions {
     fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], Session>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The owner that loses a session before `owner` starts another one; [`None`] if there is room.
+fn owner_to_cut(sessions: &HashMap<[u8; 32], Session>, owner: &SessionOwner) -> Option<SessionOwner> {
+    let mut counts: BTreeMap<&SessionOwner, usize> = BTreeMap::new();
+    for session in sessions.values() {
+        *counts.entry(&session.owner).or_default() += 1;
+    }
+    if !owner.is_administrator && counts.get(owner).is_some_and(|own| *own >= SESSIONS_OF_CALLER_MAX) {
+        return Some(owner.clone());
+    }
+    let of_others: usize = counts.iter().filter(|(owner, _)| !owner.is_administrator).map(|(_, count)| count).sum();
+    let is_full = sessions.len() >= SESSIONS_MAX;
+    let is_share_full = !owner.is_administrator && of_others >= SESSIONS_MAX - RESERVE;
+    if !is_full && !is_share_full {
+        return None;
+    }
+    let has_reserve_only = sessions.len() - of_others <= RESERVE;
+    let candidates = counts.iter().filter(|(owner, _)| !owner.is_administrator || !(is_share_full || has_reserve_only));
+    candidates.max_by_key(|(_, count)| **count).map(|(owner, _)| (*owner).clone())
 }
 
 fn key(secret: &str) -> [u8; 32] {

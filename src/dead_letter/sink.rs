@@ -8,16 +8,24 @@
 
 mod cloud;
 mod folder;
+mod regular;
 
-use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload, path::Path};
 
-pub use self::cloud::CloudSettings;
+pub use self::{
+    cloud::CloudSettings,
+    regular::{open_regular, read_regular},
+};
 use self::{cloud::CloudSink, folder::FolderSink};
 use crate::{event::Timestamp, policy::dead_letter_store::check_part};
+
+/// Time limit for a list, and for reading or deleting a file: a store that never ends one must not hold up everything
+/// behind it.
+const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// An error of a store.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +53,15 @@ pub enum SinkError {
         /// The maximum.
         bytes_max: u64,
     },
+    /// The file cannot be read, or is not a regular file.
+    #[error("{0}")]
+    Unreadable(#[source] io::Error),
+    /// The store did not end a step in time.
+    #[error("the store of files did not answer within {} s", STEP_TIMEOUT.as_secs())]
+    TimedOut,
+    /// A list has a name twice: it may never end.
+    #[error("the store of files lists {0:?} twice")]
+    ListedTwice(String),
     /// The file is stored, but may be lost in a power loss.
     #[error("cannot sync a folder of files: {0}")]
     Sync(#[source] io::Error),
@@ -134,6 +151,10 @@ impl Sink {
 
     /// The first `max` files below a folder after `after`, at any depth, in the order of their names.
     pub async fn list(&self, below: &str, after: Option<&str>, max: usize) -> Result<Vec<ListedFile>, SinkError> {
+        within(self.list_files(below, after, max)).await
+    }
+
+    async fn list_files(&self, below: &str, after: Option<&str>, max: usize) -> Result<Vec<ListedFile>, SinkError> {
         let (store, path) = self.find(below)?;
         let offset = after.map(|after| self.find(after)).transpose()?;
         // Clouds list in order, and S3 and Google from any position; a folder in any order.
@@ -160,7 +181,9 @@ impl Sink {
                 continue;
             }
             let modified = u64::try_from(file.last_modified.timestamp_micros()).map_or(Timestamp::NEVER, Timestamp);
-            first.insert(name.clone(), ListedFile { name, bytes: file.size, modified });
+            if first.insert(name.clone(), ListedFile { name: name.clone(), bytes: file.size, modified }).is_some() {
+                return Err(SinkError::ListedTwice(name));
+            }
             if first.len() > max {
                 first.pop_last();
                 if sorted {
@@ -173,7 +196,14 @@ impl Sink {
 
     /// Reads a whole file of at most `bytes_max` bytes.
     pub async fn get(&self, name: &str, bytes_max: u64) -> Result<Bytes, SinkError> {
+        within(self.read(name, bytes_max)).await
+    }
+
+    async fn read(&self, name: &str, bytes_max: u64) -> Result<Bytes, SinkError> {
         let (store, path) = self.find(name)?;
+        if let SinkKind::Folder(folder) = &*self.0 {
+            return folder.get(name, bytes_max).await;
+        }
         let found = store.get(&path).await?;
         if found.meta.size > bytes_max {
             return Err(SinkError::TooLong { bytes: found.meta.size, bytes_max });
@@ -183,6 +213,10 @@ impl Sink {
 
     /// Deletes a file. Succeeds if it does not exist.
     pub async fn delete(&self, name: &str) -> Result<(), SinkError> {
+        within(self.remove(name)).await
+    }
+
+    async fn remove(&self, name: &str) -> Result<(), SinkError> {
         let (store, path) = self.find(name)?;
         match store.delete(&path).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
@@ -205,4 +239,9 @@ impl Sink {
         };
         Ok((store, Path::parse(name).map_err(|error| SinkError::Name(error.to_string()))?))
     }
+}
+
+/// The result of a step, if it ends in time.
+async fn within<T>(step: impl Future<Output = Result<T, SinkError>>) -> Result<T, SinkError> {
+    tokio::time::timeout(STEP_TIMEOUT, step).await.unwrap_or(Err(SinkError::TimedOut))
 }

@@ -75,6 +75,9 @@ pub struct DeclaredResource {
 
 impl DeclaredResource {
     fn new(group: &ResourceGroup, names: &[&str], body: Value) -> Result<Self, String> {
+        if let Some(name) = names.iter().find(|name| name.contains(char::is_control)) {
+            return Err(format!("the name {name:?} has a control character; allowed is a name without"));
+        }
         let types: Vec<String> = names.iter().step_by(2).map(|word| word.to_ascii_lowercase()).collect();
         let types: Vec<&str> = types.iter().map(String::as_str).collect();
         let (kind, types): (_, &[&str]) = match types[..] {

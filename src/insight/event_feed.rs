@@ -26,7 +26,7 @@ use crate::{
 const ITEMS_MAX: usize = 256;
 
 /// Maximum subscribers.
-const SUBSCRIBERS_MAX: usize = 32;
+pub const SUBSCRIBERS_MAX: usize = 32;
 
 /// An item of the feed.
 #[derive(Clone, Debug)]

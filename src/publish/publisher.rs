@@ -279,7 +279,7 @@ impl Publisher {
             self.refuse_closed()?;
             let encoding = BodyEncoding::of(request.headers())?;
             self.refuse_early(topic, began)?;
-            let sender = in_flight_bytes::Request::to(topic, &topic.record(), self.gate.client(request));
+            let sender = in_flight_bytes::Request::to(topic, &topic.record(), self.gate.accountable_address(request));
             let mut permit = self.room.enter(sender, body.len()).map_err(|in_flight_bytes::Full| Refusal::NoRoom)?;
             let body = encoding.decode(body, self.limits.request_bytes_max, &mut permit)?;
             self.accept(topic, request.headers(), &self.limits, body, permit, began).await
@@ -397,7 +397,7 @@ impl Publisher {
         bytes_max: usize,
     ) -> Result<(Bytes, Permit), Refusal> {
         let no_room = |in_flight_bytes::Full| Refusal::NoRoom;
-        let sender = in_flight_bytes::Request::to(topic, &topic.record(), self.gate.client(request));
+        let sender = in_flight_bytes::Request::to(topic, &topic.record(), self.gate.accountable_address(request));
         let mut permit = self.room.enter(sender, 0).map_err(no_room)?;
         // Most bodies arrive whole with their heads: they need no timer and no copy. A part that others follow is copied,
         // because it is a part of a larger buffer.

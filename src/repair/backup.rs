@@ -49,7 +49,7 @@ pub use self::{
     copy::CopiedFile,
     figures::{BackupCounts, BackupFigures},
     manifest::Manifest,
-    repository::{BackupAt, BackupDestination, OpenSink, Repository, StoredBackup},
+    repository::{BackupAt, BackupDestination, BackupList, OpenSink, Repository, StoredBackup, UnreadableBackup},
     restore::{RestoreReport, rehearse, restore, restore_stored, with_readable_copy},
     seal::SealKey,
     transfer::{SentStore, TransferError, receive},
@@ -330,9 +330,9 @@ impl Backups {
         let mut files = copy::all(&guard.0, &store, STORE, &mut pace, watch)?;
         drop(guard);
         Watermark::create(&target.own(WATERMARK), sequence).map_err(of_io(folder))?;
-        files.push(copy::measure(folder, WATERMARK)?);
+        files.push(copy::measure(folder, WATERMARK, u64::MAX)?);
         if let Some(token) = self.token()? {
-            files.push(copy::one(&token, &target.own(TOKEN), TOKEN, &mut |_| ControlFlow::Continue(()))?);
+            files.push(copy::one(&token, &target.own(TOKEN), TOKEN, u64::MAX, &mut |_| ControlFlow::Continue(()))?);
         }
         // Check the backup's own files.
         let report = self.report(&ReadOnlyStore::open(folder, &self.options)?, watch)?;
@@ -373,7 +373,11 @@ impl Backups {
             repository.backups()
         })();
         let found = found.inspect_err(|_| self.figures.note_failure())?;
-        let newest = found.iter().rfind(|backup| backup.manifest.sound).map(|backup| backup.manifest.begun());
+        let BackupList { readable, unreadable } = found;
+        for UnreadableBackup { name, problem } in &unreadable {
+            tracing::warn!(backup = name, problem, "a backup cannot be read");
+        }
+        let newest = readable.iter().rfind(|backup| backup.manifest.sound).map(|backup| backup.manifest.begun());
         newest.into_iter().for_each(|newest| self.figures.note_success(newest));
         Ok(newest)
     }

@@ -30,6 +30,9 @@ pub enum ServerError {
     /// The signing keys of the token issuer cannot be read.
     #[error("{0}")]
     Issuer(String),
+    /// A rule for what event subscriptions may use cannot be read.
+    #[error(transparent)]
+    UseRule(#[from] super::use_rules::UseRuleError),
     /// The configuration file of `server.apply` cannot be read.
     #[error("server.apply: {0}")]
     Declared(#[from] crate::declared::DeclaredError),

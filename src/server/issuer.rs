@@ -114,14 +114,16 @@ fn rule(text: &str) -> Result<ClaimRule, IssuerError> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let form = || wrong("allowed is \"CLAIM=VALUE ROLE\" or \"CLAIM=VALUE ROLE SCOPE,SCOPE\"".to_owned());
     let (claim, role, scopes) = match words[..] {
-        [claim, role] => (claim, role, ""),
-        [claim, role, scopes] => (claim, role, scopes),
+        [claim, role] => (claim, role, None),
+        // An empty scope is wrong: without any, the rule is for the whole server.
+        [claim, role, scopes] => (claim, role, Some(scopes)),
         _ => return Err(form()),
     };
     let (claim, value) =
         claim.split_once('=').filter(|(claim, value)| !claim.is_empty() && !value.is_empty()).ok_or_else(form)?;
     let role = role.parse().map_err(|problem| wrong(format!("the role {problem}")))?;
-    let scopes = scopes.split(',').filter(|scope| !scope.is_empty()).map(str::parse).collect::<Result<_, String>>();
+    let scopes = scopes.into_iter().flat_map(|scopes| scopes.split(',')).map(str::parse);
+    let scopes = scopes.collect::<Result<_, String>>();
     let scopes = scopes.map_err(|problem| wrong(format!("a scope {problem}")))?;
     Ok(ClaimRule { claim: claim.to_owned(), value: value.to_owned(), grant: Grant { role, scopes } })
 }

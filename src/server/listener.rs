@@ -242,6 +242,8 @@ impl HttpListener {
         let publishers = Some((&self.listener, ListenerSide::Publishers, shares.publishers));
         let operators = self.admin.as_ref().map(|admin| (admin, ListenerSide::Operators, shares.operators));
         for (socket, side, connections) in publishers.into_iter().chain(operators) {
+            let of_address = if side == ListenerSide::Operators { share_of_operator(connections) } else { connections };
+            let connections = (connections, of_address);
             let settings =
                 listener_settings(config, socket.try_clone()?, self.tls.clone(), connections, &refusal_slots);
             let configure = configure.clone();
@@ -273,9 +275,11 @@ impl HttpListener {
         let server = server_of(config);
         let refusal_slots = RefusalSlots::new(budget.refusals);
         let role = if self.admin.is_some() { ListenerRole::Publishers } else { ListenerRole::Both };
-        let settings = listener_settings(config, self.listener, self.tls.clone(), connections, &refusal_slots);
+        let publishers = (connections, connections);
+        let settings = listener_settings(config, self.listener, self.tls.clone(), publishers, &refusal_slots);
         let mut server = settings.add_to(server, services(&shared, role)).map_err(io_error("cannot listen"))?;
         if let Some(admin) = self.admin {
+            let operators = (operators, share_of_operator(operators));
             let settings = listener_settings(config, admin, self.tls, operators, &refusal_slots);
             let services = services(&shared, ListenerRole::Operators);
             server = settings.add_to(server, services).map_err(io_error("cannot listen"))?;
@@ -323,7 +327,7 @@ impl NodeListener {
     ) -> Result<ServerBuilder, ServerError> {
         let Self { listener, acceptor, tls } = self;
         let nodes = BoundSocket::new(listener, "nodes");
-        let settings = listener_settings(config, nodes, tls, connections, refusal_slots);
+        let settings = listener_settings(config, nodes, tls, (connections, connections), refusal_slots);
         // Each node forwards the requests of many clients.
         let limit = ConnectionLimit { of_address: settings.limit.total, ..settings.limit.clone() };
         let services = |role| {
@@ -423,11 +427,16 @@ fn services(
     }
 }
 
+/// How many of the operators' connections one address can have, so that another operator can still connect.
+fn share_of_operator(connections: usize) -> usize {
+    connections - connections / 4
+}
+
 fn listener_settings(
     config: &Config,
     BoundSocket { listener, counters }: BoundSocket,
     tls: Option<ServerConfig>,
-    connections: usize,
+    (connections, of_address): (usize, usize),
     refusal_slots: &RefusalSlots,
 ) -> ListenerSettings {
     let limits = &config.limits;
@@ -438,7 +447,7 @@ fn listener_settings(
         tls,
         limit: ConnectionLimit {
             total: connections,
-            of_address: limits.connections_per_address.min(connections),
+            of_address: limits.connections_per_address.min(of_address),
             proxies: config.auth.trusted_proxies.clone(),
         },
         timeouts: HeadTimeouts { head: limits.head_timeout, idle: limits.idle_timeout, answer: limits.answer_timeout },

@@ -9,6 +9,7 @@ mod backup_schedule;
 mod certificates;
 mod chaos;
 mod client_address;
+pub mod core_dumps;
 mod core_span;
 mod dead_letter_routing;
 pub mod descriptors;
@@ -35,6 +36,7 @@ mod startup_responder;
 mod system_topic;
 mod timekeeping;
 mod tls;
+mod use_rules;
 
 use std::{collections::BTreeMap, net::TcpListener, path::PathBuf, sync::Arc};
 
@@ -127,7 +129,8 @@ pub fn living_nodes(config: &Config) -> Result<Vec<String>, ServerError> {
 pub fn check(config: &Config) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     tls::listening(&config.server)?;
     let budget = descriptors::take(cores())?;
-    settings::client(config, &[], &budget)?;
+    let client = settings::client(config, &[], &budget)?;
+    use_rules::read(config, client.connections)?;
     issuer::check(config)?;
     destination::destination(&config.backup, None)?;
     Ok(())

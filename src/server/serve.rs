@@ -30,6 +30,7 @@ use super::{
     startup_responder::StartupResponder,
     system_topic::{self, SystemTopic},
     timekeeping::Timekeeper,
+    use_rules,
 };
 use crate::{
     admin::{self, ChaosTargets, Control, SpreadTopics, admin_token::AdminToken, health, metrics::MetricSources},
@@ -438,6 +439,7 @@ fn control(
     control.failed_auth = Arc::clone(&delivery.failed_auth);
     control.operators.clone_from(&delivery.operators);
     control.exposition = exposition;
+    control.uses = use_rules::read(&core.config, recovered.client.connections.clone())?;
     control.spread = launch
         .core
         .as_ref()

@@ -221,7 +221,8 @@ pub(super) fn client(
 
 /// The services that event subscriptions deliver to besides webhooks.
 fn connections(config: &Config) -> Result<Connections, trust::TrustError> {
-    let connection = |config::ResourceConfig { name, url, resource_ids, credentials }: &config::ResourceConfig| {
+    let connection = |service: &config::ResourceConfig| {
+        let config::ResourceConfig { name, url, resource_ids, used_by: _, credentials } = service;
         let credentials = credentials.iter().map(|(name, secret)| (*name, Credential::new(secret.expose())));
         let (name, url, resource_ids) = (name.clone(), url.clone(), resource_ids.clone());
         Connection { name, url, resource_ids, credentials: credentials.collect() }

@@ -63,6 +63,21 @@ fn one_address_has_its_share_of_the_connections_and_all_have_no_more_than_the_bo
 }
 
 #[test]
+fn one_address_leaves_a_quarter_of_the_operators_connections_to_others() {
+    let server = Server::start(&[
+        ("SERVER__ADMIN_LISTEN", "127.0.0.1:0"),
+        ("LIMITS__ADMIN_CONNECTIONS", "8"),
+        ("LIMITS__IDLE_TIMEOUT", "1h"),
+        ("LIMITS__HEAD_TIMEOUT", "1h"),
+    ]);
+    let log = server.logs();
+    let admin = log.lines().find_map(|line| line.strip_prefix("the control plane is at http://"));
+    let admin: SocketAddr = admin.expect("it says where").trim().parse().expect("an address");
+    let _one = hold(2, 10, 4, admin);
+    hold(3, 2, 0, admin);
+}
+
+#[test]
 fn without_the_bound_every_connection_is_admitted() {
     let server = Server::start(&[("LIMITS__IDLE_TIMEOUT", "1h"), ("LIMITS__HEAD_TIMEOUT", "1h")]);
     hold(2, 10, 0, server.at());

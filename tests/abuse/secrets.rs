@@ -1,5 +1,11 @@
 //! Secrets are shown only on request: a running server gets marked secrets, and everything it writes is searched for them.
 
+use std::{
+    fs,
+    os::unix::process::ExitStatusExt as _,
+    process::{Command, Stdio},
+};
+
 use serde_json::{Value, json};
 
 use super::LONG;
@@ -125,4 +131,27 @@ fn no_secret_is_in_a_log_an_error_or_an_answer() {
     assert!(log.len() > 2_000, "at this level the log is long");
     assert_eq!(given_away(&log, &secrets), Vec::<String>::new(), "in the log");
     assert_eq!(given_away(&reported, &secrets), Vec::<String>::new(), "in the responses");
+}
+
+#[test]
+fn no_core_dump_has_the_memory_of_the_server() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let serve = "ulimit -c unlimited; exec \"$0\" serve --listen 127.0.0.1:0 --data-dir data";
+    let mut server = Command::new("sh")
+        .args(["-c", serve, env!("CARGO_BIN_EXE_gridhook")])
+        .current_dir(folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    wait_for("the store", LONG, || folder.path().join("data/rocksdb/CURRENT").exists());
+    let limits = fs::read_to_string(format!("/proc/{}/limits", server.id())).expect("its limits");
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).expect("a limit");
+    assert_eq!(core.split_whitespace().skip(4).take(2).collect::<Vec<_>>(), ["0", "0"], "{core}");
+    let is_sent = Command::new("kill").args(["-ABRT", &server.id().to_string()]).status().expect("it runs").success();
+    assert!(is_sent);
+    assert!(!server.wait().expect("it ends").core_dumped(), "a core dump was written");
+    let files: Vec<_> =
+        fs::read_dir(folder.path()).expect("a folder").map(|file| file.expect("one").file_name()).collect();
+    assert_eq!(files, ["data"]);
 }

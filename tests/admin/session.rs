@@ -6,7 +6,7 @@ use actix_web::{body::MessageBody, http::Method, test::TestRequest};
 use gridhook::{
     admin::ChaosMode,
     control::record::token::{Grant, TokenRole},
-    dashboard::session::{IDLE, LIFETIME, SESSIONS_MAX, Sessions},
+    dashboard::session::{IDLE, LIFETIME, SESSIONS_MAX, SessionOwner, Sessions},
     event::{PartitionId, Seq, Timestamp},
     insight::event_feed::FeedEvent,
     publish::auth::bearer::ClaimRule,
@@ -82,7 +82,7 @@ async fn a_session_ends_after_half_an_hour_without_use_and_after_twelve_hours_wi
 #[test]
 fn an_open_stream_counts_as_a_use_until_twelve_hours_have_passed() {
     let (sessions, begin) = (Sessions::default(), Timestamp(1_000_000));
-    sessions.start("one", "token", begin);
+    sessions.start("one", "token", admin(), begin);
     let (_, stream) = sessions.token("one", begin).expect("it is there");
     let minute = Duration::from_secs(60);
     let mut now = begin;
@@ -93,7 +93,7 @@ fn an_open_stream_counts_as_a_use_until_twelve_hours_have_passed() {
     assert!(sessions.token("one", now.after(minute)).is_some(), "the last request was half a day before");
     stream.keep(begin.after(LIFETIME));
     assert!(sessions.token("one", begin.after(LIFETIME)).is_none());
-    sessions.start("two", "token", begin);
+    sessions.start("two", "token", admin(), begin);
     let (_, stream) = sessions.token("two", begin).expect("it is there");
     drop(stream);
     assert!(sessions.token("two", begin.after(IDLE)).is_none());
@@ -146,16 +146,50 @@ async fn a_tail_ends_when_its_access_token_expires_and_so_does_that_of_its_sessi
     assert!(open.is_err(), "a tail is open until its token expires");
 }
 
+fn admin() -> SessionOwner {
+    SessionOwner { key: "admin".to_owned(), is_administrator: true }
+}
+
+fn reader(name: &str) -> SessionOwner {
+    SessionOwner { key: name.to_owned(), is_administrator: false }
+}
+
+#[test]
+fn a_caller_ends_its_own_sessions_and_never_those_of_administrators() {
+    let (sessions, begin) = (Sessions::default(), Timestamp(1_000_000));
+    for number in 0..16 {
+        sessions.start(&format!("admin {number}"), "token", admin(), begin);
+    }
+    for number in 0..100 {
+        sessions.start(&format!("one {number}"), "token", reader("one"), begin.after(Duration::from_secs(number)));
+    }
+    let later = begin.after(Duration::from_secs(200));
+    let open = |prefix: &str, count: u64| {
+        (0..count).filter(|number| sessions.token(&format!("{prefix} {number}"), later).is_some()).count()
+    };
+    assert_eq!((open("admin", 16), open("one", 100)), (16, 8), "a caller has a share");
+    for caller in 0..20 {
+        for number in 0..8 {
+            sessions.start(&format!("of {caller} {number}"), "token", reader(&caller.to_string()), later);
+        }
+    }
+    let others: usize = (0..20).map(|caller| open(&format!("of {caller}"), 8)).sum();
+    assert_eq!(open("admin", 16), 16, "many callers do not end those of administrators");
+    assert_eq!(others + open("one", 100), 48);
+    sessions.start("admin 16", "token", admin(), later);
+    assert_eq!(open("admin", 17), 17, "an administrator always gets one");
+}
+
 #[test]
 fn there_are_64_sessions_and_the_longest_unused_gives_way() {
     let (sessions, begin) = (Sessions::default(), Timestamp(1_000_000));
     let at = |second: u64| begin.after(Duration::from_secs(second));
     for (number, second) in (0..SESSIONS_MAX).zip(0..) {
-        let ends = sessions.start(&number.to_string(), "token", at(second));
+        let ends = sessions.start(&number.to_string(), "token", admin(), at(second));
         assert_eq!(ends, at(second).after(LIFETIME));
     }
     assert!(sessions.token("0", at(100)).is_some());
-    sessions.start("one more", "token", at(101));
+    sessions.start("one more", "token", admin(), at(101));
     assert!(sessions.token("1", at(102)).is_none(), "it was unused for longest");
     for number in (0..SESSIONS_MAX).filter(|number| *number != 1) {
         assert_eq!(sessions.token(&number.to_string(), at(102)).expect("it is there").0, "token", "{number}");

@@ -1,10 +1,15 @@
-use std::fs;
+use std::{fs, process::Command, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use futures_util::{StreamExt as _, stream::BoxStream};
 use gridhook::{
     dead_letter::sink::{BlobLocation, CloudSettings, ListedFile, Sink, SinkError},
     event::Timestamp,
     policy::dead_letter_store::{StoreAddress, check_part},
+};
+use object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, path::Path as ObjectPath,
 };
 
 const NAME: &str = "letters/SUB/2020/8/13/17/a.json";
@@ -164,4 +169,86 @@ fn invalid_store_settings_fail_at_the_start() {
     };
     assert!(!format!("{settings:?}").contains("base64"));
     Sink::cloud(settings).expect_err("no key");
+}
+
+#[test]
+fn only_regular_files_are_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("whole"), b"[1]").expect("written");
+    std::os::unix::fs::symlink("/dev/zero", folder.path().join("link")).expect("a link");
+    fs::create_dir(folder.path().join("folder")).expect("a folder");
+    assert!(Command::new("mkfifo").arg(folder.path().join("pipe")).status().expect("it runs").success());
+    run(async {
+        let sink = Sink::local(folder.path()).expect("a folder");
+        assert_eq!(sink.get("whole", 3).await.expect("read"), "[1]");
+        assert!(matches!(sink.get("whole", 2).await, Err(SinkError::TooLong { bytes: 3, bytes_max: 2 })));
+        assert!(sink.get("missing", 3).await.expect_err("missing").is_not_found());
+        for other in ["link", "folder", "pipe"] {
+            let read = tokio::time::timeout(Duration::from_secs(60), sink.get(other, 1000)).await.expect("at once");
+            assert!(matches!(read, Err(SinkError::Unreadable(_))), "{other}: {read:?}");
+        }
+    });
+}
+
+/// A store whose list has no end: each page says that the list goes on where it began.
+#[derive(Debug)]
+struct EndlessList;
+
+impl std::fmt::Display for EndlessList {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a store with an endless list")
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for EndlessList {
+    async fn put_opts(&self, _: &ObjectPath, _: PutPayload, _: PutOptions) -> object_store::Result<PutResult> {
+        Err(object_store::Error::NotImplemented { operation: String::new(), implementer: String::new() })
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        _: &ObjectPath,
+        _: PutMultipartOptions,
+    ) -> object_store::Result<Box<dyn MultipartUpload>> {
+        Err(object_store::Error::NotImplemented { operation: String::new(), implementer: String::new() })
+    }
+
+    async fn get_opts(&self, _: &ObjectPath, _: GetOptions) -> object_store::Result<GetResult> {
+        Err(object_store::Error::NotImplemented { operation: String::new(), implementer: String::new() })
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, object_store::Result<ObjectPath>>,
+    ) -> BoxStream<'static, object_store::Result<ObjectPath>> {
+        paths
+    }
+
+    fn list(&self, _: Option<&ObjectPath>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
+        let file = ObjectMeta {
+            location: ObjectPath::from("backups/a.json"),
+            last_modified: std::time::SystemTime::UNIX_EPOCH.into(),
+            size: 1,
+            e_tag: None,
+            version: None,
+        };
+        futures_util::stream::repeat_with(move || Ok(file.clone())).boxed()
+    }
+
+    async fn list_with_delimiter(&self, _: Option<&ObjectPath>) -> object_store::Result<ListResult> {
+        Err(object_store::Error::NotImplemented { operation: String::new(), implementer: String::new() })
+    }
+
+    async fn copy_opts(&self, _: &ObjectPath, _: &ObjectPath, _: CopyOptions) -> object_store::Result<()> {
+        Err(object_store::Error::NotImplemented { operation: String::new(), implementer: String::new() })
+    }
+}
+
+#[test]
+fn a_list_without_an_end_is_an_error() {
+    run(async {
+        let listed = Sink::over(Arc::new(EndlessList)).list("backups", None, usize::MAX).await;
+        assert!(matches!(&listed, Err(SinkError::ListedTwice(name)) if name == "backups/a.json"), "{listed:?}");
+    });
 }

@@ -166,6 +166,38 @@ fn a_backup_in_which_any_file_is_missing_cut_or_changed_is_refused_by_name() {
 }
 
 #[test]
+fn a_restore_reads_regular_files_and_no_more_than_the_manifest_names() {
+    let fixture = Fixture::new();
+    fixture.fill(0, 10);
+    let made = fixture.back_up("backup");
+    let token = fixture.path("backup").join("admin-token");
+    let table = made.manifest.files.iter().find(|file| file.path.starts_with("rocksdb/")).expect("a file of RocksDB");
+    let table = fixture.path("backup").join(&table.path);
+    for file in [&token, &table, &fixture.path("backup").join("backup.json")] {
+        let whole = fs::read(file).expect("bytes");
+        let refused = |expected: &str| {
+            let error = fixture.restore("backup", "restored").expect_err("refused").to_string();
+            assert!(error.contains(expected), "{}: {error}", file.display());
+            assert!(!fixture.path("restored").exists(), "nothing is left");
+        };
+        fs::remove_file(file).expect("removed");
+        std::os::unix::fs::symlink("/dev/zero", file).expect("a link");
+        refused("is a link, not a file");
+        fs::remove_file(file).expect("removed");
+        let is_made = std::process::Command::new("mkfifo").arg(file).status().expect("it runs").success();
+        assert!(is_made, "a named pipe");
+        refused("is not a regular file");
+        fs::remove_file(file).expect("removed");
+        if !file.ends_with("backup.json") {
+            fs::write(file, [&whole[..], &vec![0; 5_000_000]].concat()).expect("written");
+            refused("has more than the");
+        }
+        fs::write(file, whole).expect("written");
+    }
+    fixture.restore("backup", "restored").expect("whole again");
+}
+
+#[test]
 fn a_backup_whose_files_are_cut_together_with_what_it_says_of_them_is_refused_by_its_watermark() {
     let queue = Fixture::new();
     queue.fill(0, 50);

@@ -109,7 +109,7 @@ impl Fixture {
     /// Restores a backup, and counts the topics in it.
     fn restore(&self, destination: &BackupDestination, name: Option<&str>) -> Result<usize, BackupError> {
         let repository = Repository::open(destination, false)?;
-        let stored = repository.find(name)?;
+        let stored = repository.find(name, &mut |_| ())?;
         let (back, options) = (tempfile::tempdir().expect("a folder"), RocksOptions::default());
         let folder = back.path().join("data");
         let watch = &mut |_: BackupProgress| ControlFlow::Continue(());
@@ -132,7 +132,7 @@ impl Fixture {
 
     fn names(&self, destination: &BackupDestination) -> Vec<String> {
         let repository = Repository::open(destination, false).expect("it is there");
-        repository.backups().expect("all can be read").into_iter().map(|backup| backup.name).collect()
+        repository.backups().expect("all can be read").readable.into_iter().map(|backup| backup.name).collect()
     }
 }
 
@@ -270,7 +270,8 @@ fn a_damaged_piece_or_manifest_is_named_and_other_backups_are_restored() {
         let destination = fixture.destination(ALL, key);
         fixture.back_up(&destination);
         let name = fixture.names(&destination).pop().expect("a backup");
-        let mine = Repository::open(&destination, false).expect("it is there").find(None).expect("the newest");
+        let mine =
+            Repository::open(&destination, false).expect("it is there").find(None, &mut |_| ()).expect("the newest");
         for file in &mine.manifest.files {
             let Some(hash) = file.pieces.first() else { continue };
             let piece = format!("pieces/{}/{hash}", &hash[..2]);
@@ -310,6 +311,61 @@ fn a_damaged_piece_or_manifest_is_named_and_other_backups_are_restored() {
     }
 }
 
+#[test]
+fn a_damaged_manifest_hides_no_other_backup_and_is_named() {
+    let fixture = Fixture::new();
+    let destination = fixture.destination(ALL, None);
+    for round in 0..3 {
+        fixture.fill(round, round + 1);
+        fixture.back_up(&destination);
+    }
+    let names = fixture.names(&destination);
+    let manifest = fixture.path("destination").join(format!("backups/{}.json", names[0]));
+    let mut bytes = fs::read(&manifest).expect("bytes");
+    bytes[0] ^= 1;
+    fs::write(&manifest, bytes).expect("written");
+    let repository = Repository::open(&destination, false).expect("it is there");
+    let list = repository.backups().expect("the others are listed");
+    assert_eq!(list.readable.iter().map(|backup| &backup.name).collect::<Vec<_>>(), [&names[1], &names[2]]);
+    let [unreadable] = &list.unreadable[..] else { panic!("{:?}", list.unreadable) };
+    assert!(unreadable.name == names[0] && unreadable.problem.contains("is damaged"), "{unreadable:?}");
+    let mut warned = Vec::new();
+    let newest = repository.find(None, &mut |one| warned.push(one.name.clone())).expect("the newest");
+    assert_eq!((newest.name, warned), (names[2].clone(), vec![names[0].clone()]));
+    assert_eq!(fixture.restore(&destination, None).expect("restored"), 3);
+    // Its pieces may be needed: nothing is removed until somebody has looked at it.
+    let few = BackupRetention { count: 1, ..ALL };
+    let backups = fixture.backups(&fixture.destination(few, None));
+    backups
+        .make_at_destination(&backups.turn().expect("nobody else"), &mut |_| ControlFlow::Continue(()))
+        .expect("made");
+    assert_eq!((fixture.names(&destination).len(), backups.figures().expect("a destination").failures), (3, 1));
+    fs::remove_file(&manifest).expect("removed");
+    fixture.back_up(&fixture.destination(few, None));
+    assert_eq!(fixture.names(&destination).len(), 1);
+}
+
+#[test]
+fn a_named_pipe_in_the_place_of_a_file_holds_up_no_backup() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let fixture = Fixture::new();
+        let destination = fixture.destination(ALL, None);
+        fixture.back_up(&destination);
+        let owner = fixture.path("destination").join("server.json");
+        let whole = fs::read(&owner).expect("bytes");
+        fs::remove_file(&owner).expect("removed");
+        assert!(std::process::Command::new("mkfifo").arg(&owner).status().expect("it runs").success());
+        let refused = fixture.try_back_up(&destination).expect_err("refused").to_string();
+        fs::remove_file(&owner).expect("removed");
+        fs::write(&owner, whole).expect("written");
+        fixture.back_up(&destination);
+        sender.send(refused).expect("the test waits");
+    });
+    let refused = receiver.recv_timeout(Duration::from_secs(60)).expect("nothing waits for the pipe");
+    assert!(refused.contains("server.json") && refused.contains("is not a regular file"), "{refused}");
+}
+
 fn set_read(piece: &Path, at: SystemTime) {
     File::open(piece).and_then(|piece| piece.set_modified(at)).expect("its time is set");
 }
@@ -336,7 +392,8 @@ impl DamagedPiece {
             fixture.store.compact(Family::Meta).expect("compacted");
             fixture.back_up(&destination);
         }
-        let newest = Repository::open(&destination, false).expect("it is there").find(None).expect("the newest");
+        let newest =
+            Repository::open(&destination, false).expect("it is there").find(None, &mut |_| ()).expect("the newest");
         let table = newest.manifest.files.iter().find(|file| file.path.ends_with(".sst")).expect("a table");
         let hash = &table.pieces[0];
         let damaged = fixture.path("destination").join(format!("pieces/{}/{hash}", &hash[..2]));
@@ -395,7 +452,7 @@ fn a_piece_that_cannot_be_read_is_written_again() {
     fixture.store.compact(Family::Meta).expect("compacted");
     let plain = fixture.destination(ALL, None);
     fixture.back_up(&plain);
-    let stored = Repository::open(&plain, false).expect("it is there").find(None).expect("the newest");
+    let stored = Repository::open(&plain, false).expect("it is there").find(None, &mut |_| ()).expect("the newest");
     let table = stored.manifest.files.iter().find(|file| file.path.ends_with(".sst")).expect("a table");
     let bad = ObjectPath::from(format!("pieces/{}/{}", &table.pieces[0][..2], table.pieces[0]));
     let folder = LocalFileSystem::new_with_prefix(fixture.path("destination")).expect("a folder");
@@ -419,7 +476,7 @@ fn the_readable_part_of_a_damaged_backup_is_copied_next_to_the_data_folder() {
     let destination = fixture.destination(ALL, None);
     fixture.back_up(&destination);
     let repository = Repository::open(&destination, false).expect("it is there");
-    let stored = repository.find(None).expect("the newest");
+    let stored = repository.find(None, &mut |_| ()).expect("the newest");
     let file = stored.manifest.files.iter().find(|file| file.pieces.len() == 1).expect("a file with one piece");
     let hash = &file.pieces[0];
     let piece = fixture.path("destination").join(format!("pieces/{}/{hash}", &hash[..2]));

@@ -48,6 +48,7 @@ mod promises;
 mod properties;
 mod publish;
 pub(crate) mod pull;
+mod quotas;
 mod recovery;
 mod redrive;
 mod reload;
@@ -64,6 +65,7 @@ mod tls;
 mod tokens;
 mod trace;
 mod transform;
+mod uses;
 mod watch;
 
 use std::{sync::Arc, time::Duration};

@@ -109,6 +109,8 @@ fn a_named_token_permits_its_roles_for_its_resources_only() {
         (&["x y", "--role", "read"], "allowed are 1 to 64 letters"),
         (&["x", "--role", "reader"], "allowed are publish, consume, portal, read, operate and admin"),
         (&["x", "--role", "read", "--scope", "orders"], "allowed is a path that begins with topics"),
+        (&["x", "--role", "read", "--scope", "topics/orders\n"], "has a control character"),
+        (&["x", "--role", "read", "--scope", "labels/team=a\u{1b}b"], "has a control character"),
         (&["x", "--role", "read", "--expires", "2020-01-01"], "not in the future"),
     ] {
         let error = operator(&server, &[&["tokens", "create"], arguments].concat()).expect_err("a refusal");
@@ -279,6 +281,9 @@ fn claims_of_the_issuer_have_roles_and_scopes() {
         ("roles=A writer", "the role is \"writer\"; allowed are publish"),
         ("roles publish", "allowed is \"CLAIM=VALUE ROLE\""),
         ("roles=A publish orders", "a scope is \"orders\""),
+        // Not the whole server.
+        ("roles=A admin ,", "a scope is \"\""),
+        ("roles=A admin topics/orders,", "a scope is \"\""),
     ] {
         let folder = tempfile::tempdir().expect("a folder");
         let mut settings = settings;

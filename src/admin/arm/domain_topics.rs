@@ -8,6 +8,7 @@ use crate::{
     admin::{
         AdminError, Control,
         model::{domain_topic, value_of},
+        shares,
     },
     api::{topic::DomainTopicView, what_if::Difference},
     control::registry::DomainTopic,
@@ -49,6 +50,9 @@ pub(super) async fn put(input: Input<'_>, path: &TopicPath) -> Result<HttpRespon
     domain_topic::check(name, input.body)?;
     let domain = topic(input.control, path)?;
     let existing = domain.domain_topic(name.as_str());
+    if existing.is_none() {
+        shares::check_new_domain_topic(input.control, input.permissions, &domain)?;
+    }
     let system_data =
         input.control.stamp(input.caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
     let saved = DomainTopic { name: name.clone(), system_data };

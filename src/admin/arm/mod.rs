@@ -45,7 +45,7 @@ use self::{
 };
 use super::{
     AdminError, Control, audit,
-    auth::{Access, AdminCaller},
+    auth::Access,
     model::InvalidRequest,
     permissions::{Permissions, Target},
 };
@@ -97,7 +97,8 @@ pub(super) async fn answer(
     let Some(operation) = path.route.operation(request.method()) else {
         return Err(AdminError::Method { method: request.method().to_string(), allowed: path.route.methods() });
     };
-    let (caller, body) = (AdminCaller::of(&request)?, read_body(payload).await?);
+    let permissions = Permissions::of(&request)?;
+    let body = read_body(payload).await?;
     let is_change = [Method::PUT, Method::PATCH, Method::DELETE].contains(&operation.method);
     let get = path.route.operation(&Method::GET).filter(|_| is_change);
     // The preconditions and the change are one step.
@@ -105,12 +106,20 @@ pub(super) async fn answer(
     if let Some(key) = lock_key(&path).filter(|_| is_change) {
         lock.hold(control.lock(&key).await);
     }
-    if operation.method == Method::PATCH && Permissions::of(&request)?.is_by_portal() {
+    if operation.method == Method::PATCH && permissions.is_by_portal() {
         portal::check_change(&control, &path, &body)?;
     }
     let conditions = if is_change { Preconditions::of(&request) } else { Preconditions::default() };
     let is_conditional = !conditions.is_empty();
-    let input = Input { control: &control, caller: &caller, path: &path, body: &body, lock: &lock, is_conditional };
+    let input = Input {
+        control: &control,
+        caller: &permissions.caller,
+        permissions: &permissions,
+        path: &path,
+        body: &body,
+        lock: &lock,
+        is_conditional,
+    };
     let call = Call { request: &request, input };
     let before = shown(get, call).await;
     conditions.check(&operation.method, before.as_deref())?;

@@ -19,6 +19,7 @@ use crate::{
             topic::KeyName,
             value_of,
         },
+        shares,
     },
     api::{namespace::NamespaceView, what_if::Difference},
     control::record::namespace::NamespaceRecord,
@@ -88,7 +89,10 @@ fn planned_change(
             let record = identified(spec.update(&existing), Some(&existing));
             Ok((Some(existing), record))
         }
-        None => Ok((None, identified(spec.create(path.name.as_str(), path.scope, new_keys()?)?, None))),
+        None => {
+            shares::check_new_namespace(input.control, input.permissions)?;
+            Ok((None, identified(spec.create(path.name.as_str(), path.scope, new_keys()?)?, None)))
+        }
     }
 }
 

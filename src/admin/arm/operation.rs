@@ -13,6 +13,7 @@ use crate::{
         auth::{Access, AdminCaller},
         merge::PartsMerge,
         openapi::{OperationBuilder, SchemaRegistry},
+        permissions::Permissions,
         placement::{Merge, SpreadScope},
     },
     api::what_if::Difference,
@@ -31,6 +32,8 @@ type Describe = fn(&Route, &mut SchemaRegistry) -> OperationBuilder;
 pub(in crate::admin) struct Input<'a> {
     pub(in crate::admin) control: &'a Control,
     pub(in crate::admin) caller: &'a AdminCaller,
+    /// What the caller may do.
+    pub(in crate::admin) permissions: &'a Permissions,
     pub(in crate::admin) path: &'a ArmPath,
     pub(in crate::admin) body: &'a [u8],
     /// The lock of changes of the resource.

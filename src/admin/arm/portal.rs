@@ -1,14 +1,14 @@
 //! What a portal link does not permit of the operations that are for portal links.
 //!
-//! Its holder changes the address of a webhook and nothing else, and sees no event but those of its event subscriptions.
+//! Its holder changes the address of a webhook and nothing else, and sees no event but those of its event
+//! subscriptions. What the requests carry does not go to another host (`uses`).
 
 use serde_json::{Value, json};
 
 use super::{no_subscription, path::ArmPath, topic};
 use crate::{
     admin::{AdminError, Control, model::parse},
-    control::record::{subscription::Webhook, topic::TopicKind},
-    policy::property::PropertySource,
+    control::record::topic::TopicKind,
 };
 
 /// Checks a PATCH by the holder of a portal link: its only change is the address of a webhook.
@@ -34,21 +34,5 @@ pub(super) fn check_change(control: &Control, path: &ArmPath, body: &[u8]) -> Re
     if record.endpoint_type() != Some("WebHook") {
         return Err(AdminError::PortalLink("the destination is not a webhook"));
     }
-    if has_secret(&record.webhook) && origin(address) != origin(&record.webhook.endpoint_url) {
-        let why = "the requests have a secret or an access token, which another host would receive; an operator can change \
-                   the address";
-        return Err(AdminError::PortalLink(why));
-    }
     Ok(())
-}
-
-/// Whether requests have something that only this endpoint may receive. A signature is not: it does not show its key.
-fn has_secret(webhook: &Webhook) -> bool {
-    let is_secret = |source: &PropertySource| matches!(source, PropertySource::Static { is_secret: true, .. });
-    let is_with_secret = webhook.delivery_properties.iter().any(|property| is_secret(&property.source));
-    is_with_secret || webhook.token_audience.is_some()
-}
-
-fn origin(address: &str) -> Option<url::Origin> {
-    Some(url::Url::parse(address).ok()?.origin())
 }

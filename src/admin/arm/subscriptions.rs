@@ -20,6 +20,7 @@ use crate::{
             subscription::{self, PathForm, namespace::check_mode},
             value_of,
         },
+        shares, uses,
     },
     api::{
         resource::Page,
@@ -140,6 +141,12 @@ fn planned_change(
     let name = existing.as_ref().map_or_else(|| Name::new(given), |existing| existing.record.name.clone());
     let domain_topic = own_domain_topic(topic, path);
     domain_topic.as_ref().map(domain_topic::check_its_name).transpose()?;
+    if existing.is_none() {
+        shares::check_new_subscription(control, input.permissions, topic)?;
+    }
+    if domain_topic.as_ref().is_some_and(|name| topic.domain_topic(name.as_str()).is_none()) {
+        shares::check_new_domain_topic(control, input.permissions, topic)?;
+    }
     let ranges = control.editions.ranges(&record.edition)?;
     let mut requested =
         subscription::put(&name, &record, existing.as_ref().map(|existing| &*existing.record), ranges, input.body)?;
@@ -147,6 +154,7 @@ fn planned_change(
     if let Some(existing) = &existing {
         check_mode(&existing.record, &requested)?;
     }
+    uses::check(control, input.permissions, &record, existing.as_ref().map(|existing| &*existing.record), &requested)?;
     check_expiration(control, &requested, "properties.expirationTimeUtc")?;
     check_start(control, topic, &mut requested, "properties.startsFrom")?;
     Ok((existing, requested))
@@ -162,6 +170,7 @@ pub(super) async fn patch(call: Call<'_>, path: &TopicPath, name: &str) -> Resul
     requested.filter.domain_topic.clone_from(&existing.filter.domain_topic);
     requested.system_data = control.stamp(caller, Some(existing.system_data.as_ref()));
     check_mode(&existing, &requested)?;
+    uses::check(control, call.input.permissions, &record, Some(&existing), &requested)?;
     check_expiration(control, &requested, "expirationTimeUtc")?;
     check_start(control, &topic, &mut requested, "startsFrom")?;
     let mut answer = save(call.input, &record, requested, ChangeBasis::Record(existing)).await?;

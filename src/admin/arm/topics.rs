@@ -26,6 +26,7 @@ use crate::{
             value_of,
         },
         random::random_text,
+        shares,
     },
     api::{
         namespace::NamespaceTopicView,
@@ -174,6 +175,7 @@ fn planned_change(input: Input<'_>, path: TopicPath) -> Result<(Option<Arc<Topic
     let mut requested = RequestedTopic::put(&path, input.body)?;
     above(control, &path)?;
     let Some(topic) = control.registry.topic(&path.key()) else {
+        shares::check_new_topic(control, input.permissions)?;
         requested.check_partition_count(control, None)?;
         let new = requested.create(control, path)?;
         let new = TopicRecord { metric_resource_id: Uuid::new_v4().to_string(), ..new };

@@ -13,6 +13,7 @@ use crate::{
         spinner::Spinner,
     },
     declared::{Declared, DeclaredResource, ResourceKind},
+    escape,
 };
 
 /// The changes, in order.
@@ -180,12 +181,13 @@ impl fmt::Display for ApplyPlan {
                 PlanAction::Change { .. } => '~',
                 PlanAction::Delete(_) => '-',
             };
-            write!(f, "{}{sign} {}", if index > 0 { "\n" } else { "" }, step.name)?;
+            write!(f, "{}{sign} {}", if index > 0 { "\n" } else { "" }, escape::text(&step.name))?;
             let (PlanAction::Create { changes, .. } | PlanAction::Change { changes, .. }) = &step.action else {
                 continue;
             };
             for ValueChange { at, before, after } in changes {
                 let (before, after) = (format_value(before), format_value(after));
+                let at = escape::text(at);
                 match step.action {
                     PlanAction::Change { .. } => write!(f, "\n    {at}: {before} -> {after}")?,
                     PlanAction::Create { .. } | PlanAction::Delete(_) if after == format::NONE => {}

@@ -13,6 +13,9 @@ pub struct AuditRecord {
     pub at: Timestamp,
     /// Name of the operator; [`None`] if nobody was authenticated.
     pub operator: Option<String>,
+    /// Whether it had the role admin for the whole server.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_administrator: bool,
     /// Kind of the identity.
     pub identity_type: Option<String>,
     /// Address of the client.

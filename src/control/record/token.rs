@@ -114,10 +114,24 @@ impl FromStr for Scope {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if text.chars().any(char::is_control) {
+            return Err(format!(
+                "is \"{}\", which has a control character; allowed is one without",
+                text.escape_debug()
+            ));
+        }
+        Self::from_stored(text)
+    }
+}
+
+impl Scope {
+    /// Parses a scope of the store, which may be of a version that allowed any character in it.
+    fn from_stored(text: &str) -> Result<Self, String> {
         let allowed = || {
             format!(
-                "is \"{text}\"; allowed is a path that begins with topics, domains or namespaces, such as topics/orders or \
-                 topics/orders-*, or a label such as labels/team=shop"
+                "is \"{}\"; allowed is a path that begins with topics, domains or namespaces, such as topics/orders or \
+                 topics/orders-*, or a label such as labels/team=shop",
+                text.escape_debug()
             )
         };
         if let Some(label) = text.strip_prefix("labels/") {
@@ -144,13 +158,38 @@ impl TryFrom<String> for Scope {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
+        Self::from_stored(&text)
     }
 }
 
 impl From<Scope> for String {
     fn from(scope: Scope) -> Self {
         scope.to_string()
+    }
+}
+
+/// The event subscriptions that may use something of the operator's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserScopes(Vec<Scope>);
+
+impl UserScopes {
+    /// Parses scopes. A label is none: a caller that may change a resource can give it any label.
+    ///
+    /// # Errors
+    /// If one is not a path.
+    pub fn parse<'a>(scopes: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let parse = |text: &str| match text.parse()? {
+            Scope::Label(_) => Err(format!(
+                "is \"{text}\", and a label can be given to any resource; allowed is a path such as topics/orders"
+            )),
+            scope @ Scope::Path(_) => Ok(scope),
+        };
+        scopes.into_iter().map(parse).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether the event subscription is among them.
+    pub fn cover(&self, subscription: &ScopedResource) -> bool {
+        self.0.iter().any(|scope| scope.covers(subscription))
     }
 }
 

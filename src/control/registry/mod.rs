@@ -300,6 +300,11 @@ impl Registry {
         self.topics().iter().flat_map(|topic| topic.children()).map(|child| child.shared.in_flight()).sum()
     }
 
+    /// The settings for all topics.
+    pub fn rules(&self) -> &RegistryRules {
+        &self.rules
+    }
+
     fn known(&self, name: &str) -> Result<Arc<TopicHandle>, Error> {
         self.topic(name).ok_or_else(|| Error::Unknown(format!("there is no topic '{name}'")))
     }

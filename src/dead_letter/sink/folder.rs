@@ -8,7 +8,7 @@
 
 use std::{
     fs::{self, File},
-    io,
+    io::{self, Read},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -17,7 +17,7 @@ use bytes::Bytes;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload, local::LocalFileSystem};
 use url::Url;
 
-use super::SinkError;
+use super::{SinkError, open_regular};
 
 #[derive(Debug)]
 pub(super) struct FolderSink {
@@ -56,6 +56,19 @@ impl FolderSink {
         blocking(sync).await.map_err(SinkError::Sync)
     }
 
+    /// Reads a regular file.
+    pub(super) async fn get(&self, name: &str, bytes_max: u64) -> Result<Bytes, SinkError> {
+        let path = self.root.join(name);
+        let read = tokio::task::spawn_blocking(move || read_file(&path, bytes_max)).await;
+        let result = read.unwrap_or_else(|error| Err(SinkError::Unreadable(io::Error::other(error))));
+        result.map_err(|error| match error {
+            SinkError::Unreadable(source) if is_missing(&source) => {
+                object_store::Error::NotFound { path: name.to_owned(), source: source.into() }.into()
+            }
+            error => error,
+        })
+    }
+
     /// Makes the deletion of a file durable.
     pub(super) async fn deleted(&self, name: &str) -> Result<(), SinkError> {
         let Some(folder) = self.root.join(name).parent().map(Path::to_owned) else { return Ok(()) };
@@ -66,6 +79,22 @@ impl FolderSink {
     pub(super) fn url(&self, name: &str) -> Option<String> {
         Url::from_file_path(self.root.join(name)).ok().map(String::from)
     }
+}
+
+fn read_file(path: &Path, bytes_max: u64) -> Result<Bytes, SinkError> {
+    let mut file = open_regular(path).map_err(SinkError::Unreadable)?;
+    let bytes = file.metadata().map_err(SinkError::Unreadable)?.len();
+    if bytes > bytes_max {
+        return Err(SinkError::TooLong { bytes, bytes_max });
+    }
+    let mut content = Vec::new();
+    // It may grow meanwhile.
+    file.by_ref().take(bytes).read_to_end(&mut content).map_err(SinkError::Unreadable)?;
+    Ok(content.into())
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 async fn blocking(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
@@ -82,7 +111,7 @@ fn remove_left_over(target: &Path) -> io::Result<()> {
         left.push(format!("#{number}"));
         match fs::remove_file(&left) {
             Ok(()) => {}
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => break,
+            Err(error) if is_missing(&error) => break,
             Err(error) => return Err(error),
         }
     }

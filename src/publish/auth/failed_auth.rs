@@ -18,7 +18,7 @@ use actix_web::HttpRequest;
 use ipnet::IpNet;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::network;
+use super::network::Origin;
 use crate::event::Timestamp;
 
 /// The first delay; each further failure doubles it.
@@ -97,9 +97,9 @@ impl FailedAuthLimiter {
         Self { limits, proxies, known: Mutex::default(), waiting: Arc::new(Semaphore::new(limits.waiting_max)) }
     }
 
-    /// The address of a request.
+    /// The address of a request: the client's, or that of the proxy behind which it cannot be seen.
     pub fn client(&self, request: &HttpRequest) -> Option<IpAddr> {
-        network::client(request, &self.proxies)
+        Origin::trace(request, &self.proxies).map(|origin| origin.nearest)
     }
 
     /// Records a failed authentication, and returns when the refusal may be sent.

@@ -21,7 +21,7 @@ use actix_web::{
 use ipnet::IpNet;
 use url::{Host, Url};
 
-use super::network;
+use super::{forwarded, network};
 use crate::publish::Refusal;
 
 const FORWARDED_HOST: &str = "x-forwarded-host";
@@ -138,14 +138,14 @@ impl Forwarded {
             let line = request.headers().get_all(name).last();
             line.map(|line| String::from_utf8_lossy(line.as_bytes()))
         };
+        const MALFORMED: &str = "The 'Forwarded' header is malformed";
         let line = last(FORWARDED.as_str());
-        let standard = line.as_deref().and_then(|line| parts(line, ',').pop()).unwrap_or_default();
+        let elements = line.as_deref().map(|line| forwarded::parse_elements(line).ok_or(MALFORMED)).transpose();
+        let elements = elements.map_err(|problem| Refusal::Host { problem })?;
+        let standard = elements.and_then(|mut elements| elements.pop()).unwrap_or_default();
         let of_standard = |wanted: &str| {
-            let pairs = parts(standard, ';').into_iter().filter_map(|pair| pair.split_once('='));
-            pairs
-                .filter(|(name, _)| name.trim().eq_ignore_ascii_case(wanted))
-                .map(|(_, value)| unquoted(value))
-                .next_back()
+            let mut pairs = standard.iter().rev();
+            pairs.find(|(name, _)| name == wanted).map(|(_, value)| value.clone())
         };
         let of_others =
             |name: &str| last(name).and_then(|line| line.rsplit(',').next().map(|text| text.trim().to_owned()));
@@ -161,37 +161,6 @@ impl Forwarded {
             _ => Err(Refusal::ForwardedScheme),
         });
         Ok(Self { host, scheme: scheme.transpose()? })
-    }
-}
-
-/// Splits `text` at separators outside quotes.
-fn parts(text: &str, separator: char) -> Vec<&str> {
-    let (mut quoted, mut escaped) = (false, false);
-    let separates = |c: char| {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' => escaped = quoted,
-            '"' => quoted = !quoted,
-            _ => return c == separator && !quoted,
-        }
-        false
-    };
-    text.split(separates).collect()
-}
-
-/// A token, or the content of a quoted string.
-fn unquoted(value: &str) -> String {
-    let value = value.trim();
-    match value.strip_prefix('"').and_then(|value| value.strip_suffix('"')) {
-        Some(inside) => {
-            let mut escaped = false;
-            let is_kept = |c: &char| {
-                escaped = *c == '\\' && !escaped;
-                !escaped
-            };
-            inside.chars().filter(is_kept).collect()
-        }
-        None => value.to_owned(),
     }
 }
 

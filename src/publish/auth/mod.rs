@@ -5,6 +5,7 @@
 //! | `scope` | the rules and keys of a topic, or of its namespace |
 //! | `network` | the topic's address rules, which are checked first |
 //! | [`host`] | the host of a request; forwarded headers count from trusted proxies only |
+//! | `forwarded` | what trusted proxies say of a client |
 //! | `key` | the two access keys of the topic, or of its namespace |
 //! | [`sas`] | tokens that one of the keys has signed |
 //! | [`bearer`] | named tokens, JWTs of the configured issuer, and the admin token |
@@ -17,6 +18,7 @@
 
 pub mod bearer;
 pub mod failed_auth;
+mod forwarded;
 pub mod host;
 mod key;
 mod network;
@@ -33,7 +35,7 @@ use actix_web::{
 use ipnet::IpNet;
 
 pub use self::rejections::{RejectionCounters, RejectionCounts};
-use self::{bearer::BearerAuth, failed_auth::FailedAuthLimiter, host::ServerNames, sas::SasResource};
+use self::{bearer::BearerAuth, failed_auth::FailedAuthLimiter, host::ServerNames, network::Origin, sas::SasResource};
 pub(super) use self::{host::RequestAuthority, scope::KeyScope};
 use super::Refusal;
 use crate::{
@@ -105,7 +107,7 @@ impl Authenticator {
         role: TokenRole,
         now: Timestamp,
     ) -> Result<Option<Arc<Token>>, Refusal> {
-        let client = self.client(request);
+        let client = Origin::trace(request, &self.rules.trusted_proxies).and_then(Origin::client);
         let checked =
             network::check(scope, client).and_then(|()| self.check_credential(request, called, (scope, role), now));
         if let Err(refusal) = &checked {
@@ -114,9 +116,9 @@ impl Authenticator {
         checked
     }
 
-    /// The client's address.
-    pub(super) fn client(&self, request: &HttpRequest) -> Option<IpAddr> {
-        network::client(request, &self.rules.trusted_proxies)
+    /// The address that answers for the request: the client's, or that of the proxy behind which it cannot be seen.
+    pub(super) fn accountable_address(&self, request: &HttpRequest) -> Option<IpAddr> {
+        Origin::trace(request, &self.rules.trusted_proxies).map(|origin| origin.nearest)
     }
 
     /// Delays the refusal of a failed authentication.

@@ -1,7 +1,7 @@
 //! Copies, measures and syncs files.
 
 use std::{
-    fs::{self, File},
+    fs,
     io::{self, Read, Write},
     ops::ControlFlow,
     path::{Path, PathBuf},
@@ -10,7 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{BackupError, BackupObserver, BackupProgress, CopyPace, folders, of_io};
-use crate::repair::fsck::CheckStop;
+use crate::{dead_letter::sink::open_regular, repair::fsck::CheckStop};
 
 /// 1 MiB: a read takes a few milliseconds on any disk.
 const PIECE: usize = 1 << 20;
@@ -50,7 +50,7 @@ pub(super) fn all(
             pace.pause();
             watch(BackupProgress::Copying { bytes: done, of })
         };
-        copied.push(one(&path, &to.join(file), &format!("{name}/{file}"), &mut piece)?);
+        copied.push(one(&path, &to.join(file), &format!("{name}/{file}"), u64::MAX, &mut piece)?);
     }
     folders::sync(to)?;
     Ok(copied)
@@ -71,15 +71,17 @@ pub(super) fn files_in(folder: &Path) -> Result<Vec<(PathBuf, u64)>, BackupError
     Ok(files)
 }
 
-/// Copies a file and syncs it. `piece` is called with the length of each copied piece.
+/// Copies a file and syncs it, but no more than a byte beyond `bytes_max`. `piece` is called with the length of each
+/// copied piece.
 pub(super) fn one(
     from: &Path,
     to: &Path,
     name: &str,
+    bytes_max: u64,
     piece: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<CopiedFile, BackupError> {
     let mut target = folders::new_file(to).map_err(of_io(to))?;
-    let copied = read(from, name, &mut |bytes| {
+    let copied = read(from, name, bytes_max, &mut |bytes| {
         target.write_all(bytes).map_err(of_io(to))?;
         match piece(bytes.len() as u64) {
             ControlFlow::Continue(()) => Ok(()),
@@ -90,17 +92,18 @@ pub(super) fn one(
     Ok(copied)
 }
 
-/// Measures an existing file.
-pub(super) fn measure(folder: &Path, name: &str) -> Result<CopiedFile, BackupError> {
-    read(&folder.join(name), name, &mut |_| Ok(()))
+/// Measures an existing file, but no more than a byte beyond `bytes_max`.
+pub(super) fn measure(folder: &Path, name: &str, bytes_max: u64) -> Result<CopiedFile, BackupError> {
+    read(&folder.join(name), name, bytes_max, &mut |_| Ok(()))
 }
 
 fn read(
     from: &Path,
     name: &str,
+    bytes_max: u64,
     take: &mut dyn FnMut(&[u8]) -> Result<(), BackupError>,
 ) -> Result<CopiedFile, BackupError> {
-    let mut source = File::open(from).map_err(of_io(from))?;
+    let mut source = open_regular(from).map_err(of_io(from))?.take(bytes_max.saturating_add(1));
     let (mut buffer, mut crc, mut bytes) = (vec![0; PIECE], crc32fast::Hasher::new(), 0);
     loop {
         let read = match source.read(&mut buffer) {

@@ -21,6 +21,9 @@ use crate::{
     },
 };
 
+/// The admin token has 256 characters at most.
+const TOKEN_BYTES_MAX: u64 = 4096;
+
 /// The folder of the copy, below the new data folder.
 const SCRATCH: &str = "rocksdb.damaged";
 
@@ -61,7 +64,7 @@ pub(in crate::repair) fn copy_damaged(
     copy::all(&store, &scratch.join(STORE), STORE, &mut CopyPace::new(&Clock::system()), watch)?;
     let token = from.join(TOKEN);
     if token.try_exists().map_err(of_io(&token))? {
-        copy::one(&token, &target.own(TOKEN), TOKEN, &mut |_| ControlFlow::Continue(()))?;
+        copy::one(&token, &target.own(TOKEN), TOKEN, TOKEN_BYTES_MAX, &mut |_| ControlFlow::Continue(()))?;
     }
     Ok(DamagedCopy { target, data_dir: data_dir.to_owned(), scratch, acknowledged, _locks: (damaged, lock) })
 }

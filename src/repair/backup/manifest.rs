@@ -5,10 +5,13 @@ use std::{io, path::Path};
 use serde::{Deserialize, Serialize};
 
 use super::{BackupError, CopiedFile, MANIFEST, of_io};
-use crate::event::Timestamp;
+use crate::{dead_letter::sink::read_regular, event::Timestamp};
 
 /// The version of the manifest that this program writes and reads.
 const FORM: u32 = 1;
+
+/// A manifest has some 100 bytes for each piece: this is enough for 5 TiB.
+pub(super) const MANIFEST_MAX: u64 = 64 << 20;
 
 /// The manifest of a backup.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,7 +34,7 @@ pub struct Manifest {
 impl Manifest {
     /// The bytes of all files.
     pub fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.bytes).sum()
+        self.files.iter().fold(0, |sum, file| sum.saturating_add(file.bytes))
     }
 
     /// When it was begun.
@@ -43,7 +46,7 @@ impl Manifest {
     /// Reads the manifest of the backup in `folder`.
     pub fn read(folder: &Path) -> Result<Self, BackupError> {
         let refuse = |problem| BackupError::Backup { backup: folder.to_owned(), problem };
-        let bytes = match std::fs::read(folder.join(MANIFEST)) {
+        let bytes = match read_regular(&folder.join(MANIFEST), MANIFEST_MAX) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(refuse(format!("has no {MANIFEST}: it is not a backup, or an unfinished one")));

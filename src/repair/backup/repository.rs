@@ -35,7 +35,9 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
 use super::{
-    BackupError, CopiedFile, Manifest, folders, of_io,
+    BackupError, CopiedFile, Manifest, folders,
+    manifest::MANIFEST_MAX,
+    of_io,
     restore::Source,
     seal::{HEAD, SealKey},
 };
@@ -54,9 +56,6 @@ const CHECKED_SHARE: usize = 16;
 
 /// … and at least this number.
 const CHECKED_MIN: usize = 16;
-
-/// A manifest has some 100 bytes for each piece: this is enough for 5 TiB.
-const MANIFEST_MAX: u64 = 64 << 20;
 
 const BACKUPS: &str = "backups";
 const PIECES: &str = "pieces";
@@ -118,11 +117,46 @@ pub struct StoredBackup {
     pub manifest: Manifest,
 }
 
+/// The backups at a destination.
+#[derive(Clone, Debug, Default)]
+pub struct BackupList {
+    /// The oldest first.
+    pub readable: Vec<StoredBackup>,
+    /// Those whose manifests cannot be read.
+    pub unreadable: Vec<UnreadableBackup>,
+}
+
+/// A backup whose manifest cannot be read.
+#[derive(Clone, Debug)]
+pub struct UnreadableBackup {
+    /// Its name.
+    pub name: String,
+    /// What is wrong.
+    pub problem: String,
+}
+
 /// An open destination. It blocks, so it must not be used on a thread of an asynchronous runtime.
 pub struct Repository {
     destination: BackupDestination,
     sink: Sink,
-    runtime: Runtime,
+    runtime: StepRuntime,
+}
+
+/// The runtime of a destination. Dropping it does not wait for a step that the disk never ends.
+struct StepRuntime(Option<Runtime>);
+
+impl StepRuntime {
+    fn block_on<F: Future>(&self, step: F) -> F::Output {
+        self.0.as_ref().expect("the runtime is there until it is dropped").block_on(step)
+    }
+}
+
+impl Drop for StepRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl fmt::Debug for Repository {
@@ -146,7 +180,7 @@ impl Repository {
             let _entered = runtime.enter();
             (destination.open)().map_err(|error| refuse(destination, format!("cannot be used: {error}")))?
         };
-        Ok(Self { destination: destination.clone(), sink, runtime })
+        Ok(Self { destination: destination.clone(), sink, runtime: StepRuntime(Some(runtime)) })
     }
 
     /// Checks that the destination does not belong to another server than `server`. With `now` it belongs to this one afterwards.
@@ -181,22 +215,46 @@ impl Repository {
         &self.destination.address
     }
 
-    /// All backups, the oldest first.
-    pub fn backups(&self) -> Result<Vec<StoredBackup>, BackupError> {
+    /// All backups, the oldest first, and those whose manifests cannot be read.
+    ///
+    /// # Errors
+    /// If the destination cannot be listed, or no manifest can be read.
+    pub fn backups(&self) -> Result<BackupList, BackupError> {
         let files = self.list(BACKUPS)?;
         let names = files.iter().filter_map(|file| file.name.strip_suffix(SUFFIX));
-        names.map(|file| self.backup(file.strip_prefix("backups/").unwrap_or(file))).collect()
+        let mut list = BackupList::default();
+        let mut first_error = None;
+        for file in names {
+            let name = file.strip_prefix("backups/").unwrap_or(file);
+            match self.backup(name) {
+                Ok(backup) => list.readable.push(backup),
+                Err(error) => {
+                    list.unreadable.push(UnreadableBackup { name: name.to_owned(), problem: error.to_string() });
+                    first_error = first_error.or(Some(error));
+                }
+            }
+        }
+        match first_error {
+            Some(error) if list.readable.is_empty() => Err(error),
+            Some(_) | None => Ok(list),
+        }
     }
 
-    /// The backup `name`; without a name the newest sound one.
-    pub fn find(&self, name: Option<&str>) -> Result<StoredBackup, BackupError> {
+    /// The backup `name`; without a name the newest sound one. Each backup whose manifest cannot be read is passed to
+    /// `warn`.
+    pub fn find(
+        &self,
+        name: Option<&str>,
+        warn: &mut dyn FnMut(&UnreadableBackup),
+    ) -> Result<StoredBackup, BackupError> {
         let found = match name {
             Some(name) => self.backup(name)?,
-            None => self
-                .backups()?
-                .into_iter()
-                .rfind(|backup| backup.manifest.sound)
-                .ok_or_else(|| self.refuse("has no sound backup"))?,
+            None => {
+                let BackupList { readable, unreadable } = self.backups()?;
+                unreadable.iter().for_each(warn);
+                let newest = readable.into_iter().rfind(|backup| backup.manifest.sound);
+                newest.ok_or_else(|| self.refuse("has no sound backup"))?
+            }
         };
         // Write access to the destination would otherwise be enough to replace a backup by an unencrypted one.
         if !found.is_sealed && self.destination.key.is_some() {
@@ -313,7 +371,13 @@ impl Repository {
     /// Removes the backups that retention does not keep, and the pieces that no backup names. Returns the number of
     /// removed backups.
     pub(super) fn remove_expired(&self, now: Timestamp) -> Result<usize, BackupError> {
-        let all = self.backups()?;
+        let BackupList { readable: all, unreadable } = self.backups()?;
+        if let Some(UnreadableBackup { name, problem }) = unreadable.first() {
+            return Err(self.refuse(format!(
+                "has the backup {name}, whose manifest cannot be read; repair or delete it, so that expired backups are \
+                 removed again: {problem}"
+            )));
+        }
         let age = |backup: &StoredBackup| BackupAge { made: backup.manifest.begun(), sound: backup.manifest.sound };
         let keeps = self.destination.retention.keeps(&all.iter().map(age).collect::<Vec<_>>(), now);
         let (kept, expired): (Vec<_>, Vec<_>) = all.iter().zip(keeps).partition(|(_, kept)| *kept);
@@ -476,6 +540,9 @@ impl Source for StoredSource<'_> {
             };
             crc.update(&found);
             bytes += found.len() as u64;
+            if bytes > file.bytes {
+                return Err(of_file("is beyond its length"));
+            }
             if let (Some(target), Some(to)) = (&mut target, to) {
                 target.write_all(&found).map_err(of_io(to))?;
             }

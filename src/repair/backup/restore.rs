@@ -71,8 +71,8 @@ impl Source for &Path {
         piece: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<CopiedFile, BackupError> {
         match to {
-            Some(to) => copy::one(&self.join(&file.path), to, &file.path, piece),
-            None => copy::measure(self, &file.path),
+            Some(to) => copy::one(&self.join(&file.path), to, &file.path, file.bytes, piece),
+            None => copy::measure(self, &file.path, file.bytes),
         }
     }
 }
@@ -215,6 +215,9 @@ fn check_file(from: &Path, wanted: &CopiedFile, found: Result<CopiedFile, Backup
     };
     match found {
         Ok(found) if found == *wanted => Ok(()),
+        Ok(found) if found.bytes > wanted.bytes => {
+            refuse(format!("has more than the {} bytes that its manifest names", wanted.bytes))
+        }
         Ok(found) if found.bytes != wanted.bytes => {
             refuse(format!("has {} bytes instead of {}", found.bytes, wanted.bytes))
         }

@@ -1,19 +1,18 @@
-//! The NATS client: async-nats, NATS' own. All subscriptions of an arbiter share one connection to a server.
+//! Publishes to JetStream. All subscriptions of an arbiter share one connection to a server.
 
-use std::{error::Error as _, rc::Rc, sync::Arc, time::Duration};
+#[path = "wire.rs"]
+mod wire;
 
-use async_nats::{
-    ConnectErrorKind, ConnectOptions, Event as ClientEvent,
-    connection::State,
-    jetstream::{
-        self,
-        context::{Context, GetStreamByNameErrorKind, PublishError, PublishErrorKind},
-        message::PublishMessage,
-    },
-};
-use futures_util::future::{LocalBoxFuture, try_join_all};
-use tokio::sync::{Mutex, watch};
+use std::{rc::Rc, sync::Arc, time::Duration};
 
+use bytes::Bytes;
+use futures_util::future::LocalBoxFuture;
+use rustls::ClientConfig;
+use serde_json::{Value, json};
+use tokio::{sync::Mutex, time::timeout};
+use url::Url;
+
+use self::wire::{Credentials, Login, OutgoingMessage, Reply, Wire, WireError};
 use crate::{
     deliver::{
         Batch, Sender, Sent,
@@ -24,6 +23,18 @@ use crate::{
     event::Timestamp,
     policy::outcome::{Failure, RequestResult},
 };
+
+/// JetStream's error for a message that is larger than the stream takes.
+const MESSAGE_TOO_LARGE: u64 = 10_054;
+
+/// JetStream's error for a message that the stream cannot store.
+const STORE_FAILED: u64 = 10_077;
+
+/// Time limit of a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time limit of the question for a subject's stream.
+const REACH_TIMEOUT: Duration = Duration::from_secs(5);
 
 thread_local! {
     static LINKS: Shared<Link> = const { Shared::new() };
@@ -36,68 +47,61 @@ pub(super) fn connect(at: &Opening<'_>, subject: &str) -> Result<Rc<dyn Sender>,
     Ok(Rc::new(Publisher { link, subject: subject.to_owned(), target: at.target.clone() }))
 }
 
-/// A connection to a server, made when it is needed.
+/// A connection to a server, made when it is needed. A lost one is made again with the next request: the retry schedule
+/// decides when.
 struct Link {
-    address: String,
-    options: ConnectOptions,
-    open: Mutex<Option<Context>>,
-    /// Changes when a connection is lost: a message that waits for its acknowledgement then waits in vain.
-    lost: Arc<watch::Sender<()>>,
+    url: Url,
+    login: Login,
+    tls: Arc<ClientConfig>,
+    open: Mutex<Option<Rc<Wire>>>,
 }
 
 impl Link {
     fn new(at: &Opening<'_>) -> Result<Self, String> {
         let service = at.service();
-        let lost = Arc::new(watch::Sender::new(()));
-        let on_event = Arc::clone(&lost);
-        let mut tls = rustls::ClientConfig::clone(&at.options.trust.config());
+        let mut tls = ClientConfig::clone(&at.options.trust.config());
         // They are those of HTTP.
         tls.alpn_protocols.clear();
-        // A lost connection is not opened again behind our back: the retry schedule decides when.
-        let options = ConnectOptions::new()
-            .name("gridhook")
-            .max_reconnects(1)
-            .require_tls(service.url.scheme() == "tls")
-            .tls_client_config(tls)
-            .event_callback(move |event| {
-                if matches!(event, ClientEvent::Disconnected | ClientEvent::Closed) {
-                    on_event.send_replace(());
-                }
-                async {}
-            });
-        Ok(Self { address: service.url.to_string(), options: log_in(options, service)?, open: Mutex::new(None), lost })
+        Ok(Self { url: service.url.clone(), login: login(service)?, tls: Arc::new(tls), open: Mutex::new(None) })
     }
 
     /// The connection, made if there is none.
-    async fn context(&self) -> Result<Context, RequestResult> {
+    async fn wire(&self) -> Result<Rc<Wire>, RequestResult> {
         let mut open = self.open.lock().await;
-        if let Some(context) = open.as_ref().filter(|open| open.client().connection_state() == State::Connected) {
-            return Ok(context.clone());
+        if let Some(wire) = open.as_ref().filter(|wire| !wire.is_lost()) {
+            return Ok(Rc::clone(wire));
         }
-        let opened = self.options.clone().connect(&self.address).await.map_err(|error| {
-            let text = format!("{}: {error}", self.address);
-            match error.kind() {
-                ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => result_of(401, text),
-                ConnectErrorKind::Dns => unreached(Failure::ResolutionError, text),
-                ConnectErrorKind::TimedOut => unreached(Failure::TimedOut, text),
+        let connecting = Wire::connect(&self.url, &self.login, Arc::clone(&self.tls));
+        let Ok(connected) = timeout(CONNECT_TIMEOUT, connecting).await else {
+            let text = format!("{}: no connection within {} s", self.url, CONNECT_TIMEOUT.as_secs());
+            return Err(unreached(Failure::TimedOut, text));
+        };
+        let wire = connected.map_err(|error| {
+            let text = format!("{}: {error}", self.url);
+            match error {
+                WireError::Refused(_) => result_of(401, text),
+                WireError::UnknownName(_) => unreached(Failure::ResolutionError, text),
                 _ => unreached(Failure::SocketError, text),
             }
         })?;
-        Ok(open.insert(jetstream::new(opened)).clone())
+        Ok(Rc::clone(open.insert(Rc::new(wire))))
     }
 }
 
 /// How the client authenticates: with a credentials file, with a token, with a user name and a password, or not at all.
-fn log_in(options: ConnectOptions, service: &Connection) -> Result<ConnectOptions, String> {
+fn login(service: &Connection) -> Result<Login, String> {
     let credential = |name| service.credential(name).map(str::to_owned);
     match (credential("credentials"), credential("token"), credential("username"), credential("password")) {
         (Some(file), None, None, None) => {
-            let wrong = |_| format!("delivery.resources.{}.credentials is no credentials file of NATS", service.name);
-            options.credentials(&file).map_err(wrong)
+            let credentials = Credentials::parse(&file);
+            let credentials = credentials.map(|credentials| Login::Credentials(Rc::new(credentials)));
+            credentials.ok_or_else(|| {
+                format!("delivery.resources.{}.credentials is no credentials file of NATS", service.name)
+            })
         }
-        (None, Some(token), None, None) => Ok(options.token(token)),
-        (None, None, Some(username), Some(password)) => Ok(options.user_and_password(username, password)),
-        (None, None, None, None) => Ok(options),
+        (None, Some(token), None, None) => Ok(Login::Token(token)),
+        (None, None, Some(user), Some(password)) => Ok(Login::Password { user, password }),
+        (None, None, None, None) => Ok(Login::None),
         _ => Err(format!(
             "delivery.resources.{} needs credentials, or a token, or username and password, or none of them",
             service.name
@@ -112,59 +116,68 @@ struct Publisher {
 }
 
 impl Publisher {
-    fn messages(&self, batch: &Batch) -> Result<Vec<PublishMessage>, RequestError> {
+    fn messages(&self, batch: &Batch) -> Result<Vec<OutgoingMessage>, RequestError> {
         let message = |event| {
-            let mut message = PublishMessage::build()
-                .payload(self.target.delivered(event)?)
-                .message_id(self.target.message_id(event, batch))
-                .header("content-type", content_type(self.target.schema));
+            let mut message = OutgoingMessage::new(self.target.delivered(event)?);
+            message.add_header("Nats-Msg-Id", &self.target.message_id(event, batch));
+            message.add_header("content-type", content_type(self.target.schema));
             for (name, value) in self.target.headers(event, batch) {
-                message = message.header(name, value);
+                message.add_header(&name, &value);
             }
             Ok(message)
         };
         batch.events.iter().map(message).collect()
     }
 
-    async fn publish(&self, messages: Vec<PublishMessage>, wait: Duration) -> Result<(), RequestResult> {
-        let mut context = self.link.context().await?;
-        context.set_timeout(wait);
-        let mut lost = self.link.lost.subscribe();
-        let publish = |message| async {
-            let acknowledged = context.send_publish(self.subject.clone(), message).await?;
-            acknowledged.await
-        };
-        tokio::select! {
-            sent = try_join_all(messages.into_iter().map(publish)) => {
-                sent.map(|_| ()).map_err(|error| self.result(&error))
-            }
-            _ = lost.changed() => {
-                let text = format!("the connection to {} was lost before the acknowledgement", self.link.address);
-                Err(failure(Failure::SocketError, text))
-            }
+    async fn publish(&self, messages: Vec<OutgoingMessage>) -> Result<(), RequestResult> {
+        let wire = self.link.wire().await?;
+        let replies = wire.request(&self.subject, messages).await.map_err(|error| self.failure(&error))?;
+        replies.iter().try_for_each(|reply| self.check_reply(reply))
+    }
+
+    fn failure(&self, error: &WireError) -> RequestResult {
+        let text = format!("{}: {error}", self.link.url);
+        match error {
+            WireError::TooLarge(_) => result_of(413, text),
+            _ => failure(Failure::SocketError, text),
         }
     }
 
-    /// The result for an error of the client, with the HTTP status that means the same.
-    fn result(&self, error: &PublishError) -> RequestResult {
-        let text = format!("{}: {error}", self.link.address);
-        match error.kind() {
-            // NATS' own status. Not 404, which is not tried again: a stream takes nothing while it elects its leader.
-            PublishErrorKind::StreamNotFound => result_of(503, no_stream(&self.subject)),
-            PublishErrorKind::MaxPayloadExceeded => result_of(413, text),
-            PublishErrorKind::TimedOut => failure(Failure::TimedOut, text),
-            PublishErrorKind::BrokenPipe => failure(Failure::SocketError, text),
-            PublishErrorKind::MaxAckPending => result_of(503, text),
-            PublishErrorKind::WrongLastMessageId | PublishErrorKind::WrongLastSequence | PublishErrorKind::Other => {
-                let cause = error.source().and_then(|cause| cause.downcast_ref::<jetstream::Error>());
-                match cause.map(|cause| (cause.error_code(), u16::try_from(cause.code()))) {
-                    Some((jetstream::ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM, _)) => result_of(413, text),
-                    Some((jetstream::ErrorCode::STREAM_STORE_FAILED, _)) => failure(Failure::Full, text),
-                    Some((_, Ok(status @ 400..=599))) => result_of(status, text),
-                    _ => failure(Failure::GenericError, text),
-                }
-            }
+    /// Checks an acknowledgement. An error has the HTTP status that means the same.
+    fn check_reply(&self, reply: &Reply) -> Result<(), RequestResult> {
+        // NATS' own status. Not 404, which is not tried again: a stream takes nothing while it elects its leader.
+        if reply.has_no_responders {
+            return Err(result_of(503, no_stream(&self.subject)));
         }
+        let acknowledgement: Value = serde_json::from_slice(&reply.payload).unwrap_or_default();
+        let error = &acknowledgement["error"];
+        if error.is_null() && acknowledgement["stream"].is_string() {
+            return Ok(());
+        }
+        let reason = error["description"].as_str().unwrap_or("the answer is no acknowledgement of JetStream");
+        let text = format!("{}: {reason}", self.link.url);
+        let status = error["code"].as_u64().and_then(|code| u16::try_from(code).ok());
+        Err(match (error["err_code"].as_u64(), status) {
+            (Some(MESSAGE_TOO_LARGE), _) => result_of(413, text),
+            (Some(STORE_FAILED), _) => failure(Failure::Full, text),
+            (_, Some(status @ 400..=599)) => result_of(status, text),
+            _ => failure(Failure::GenericError, text),
+        })
+    }
+
+    /// Asks whether a stream takes the subject.
+    async fn find_stream(&self) -> Result<(), String> {
+        let wire = self.link.wire().await.map_err(|result| result.detail)?;
+        let question = Bytes::from(json!({ "subject": self.subject }).to_string());
+        let replies = wire.request("$JS.API.STREAM.NAMES", vec![OutgoingMessage::new(question)]).await;
+        let reply = replies.map_err(|error| format!("{}: {error}", self.link.url))?.pop();
+        let has_no_responders = reply.as_ref().is_none_or(|reply| reply.has_no_responders);
+        let streams: Value = reply.and_then(|reply| serde_json::from_slice(&reply.payload).ok()).unwrap_or_default();
+        if has_no_responders {
+            return Err(format!("{}: the server has no JetStream", self.link.url));
+        }
+        let is_taken = streams["streams"].as_array().is_some_and(|streams| !streams.is_empty());
+        if is_taken { Ok(()) } else { Err(no_stream(&self.subject)) }
     }
 }
 
@@ -177,19 +190,15 @@ impl Sender for Publisher {
         let (messages, wait) = (self.messages(&batch), batch.wait);
         drop(batch);
         Box::pin(async move {
-            let publish = async |messages| self.publish(messages, wait).await;
-            (within(wait, &self.link.address, messages, publish).await, None)
+            let publish = async |messages| self.publish(messages).await;
+            (within(wait, self.link.url.as_str(), messages, publish).await, None)
         })
     }
 
     fn reach(&self, _: Timestamp) -> LocalBoxFuture<'_, Result<(), String>> {
         Box::pin(async {
-            let context = self.link.context().await.map_err(|result| result.detail)?;
-            match context.stream_by_subject(&*self.subject).await {
-                Ok(_) => Ok(()),
-                Err(error) if error.kind() == GetStreamByNameErrorKind::NotFound => Err(no_stream(&self.subject)),
-                Err(error) => Err(format!("{}: {error}", self.link.address)),
-            }
+            let found = timeout(REACH_TIMEOUT, self.find_stream()).await;
+            found.unwrap_or_else(|_| Err(format!("{}: no answer within {} s", self.link.url, REACH_TIMEOUT.as_secs())))
         })
     }
 }

@@ -1,0 +1,174 @@
+//! Shares in what there is a limited number of: one caller cannot take all of it, and the last part is for
+//! administrators.
+//!
+//! An administrator is a caller with the role `admin` for the whole server. Administrators have no share of their own:
+//! together they can use everything.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use super::{AdminError, Control, permissions::Permissions};
+use crate::{control::registry::TopicHandle, policy::record::job::JOBS_MAX};
+
+/// A caller, as shares are counted.
+pub(super) struct Holder {
+    pub(super) key: String,
+    pub(super) is_administrator: bool,
+}
+
+/// The number of `max` that only administrators can use.
+const fn reserve(max: usize) -> usize {
+    max / 8
+}
+
+/// Things that callers hold for some time, such as streams.
+pub(super) struct CallerShares {
+    max: usize,
+    held: Arc<Mutex<BTreeMap<String, usize>>>,
+}
+
+impl CallerShares {
+    /// `max` things.
+    pub(super) fn new(max: usize) -> Self {
+        Self { max, held: Arc::default() }
+    }
+
+    /// Takes one of them. A caller can hold a quarter of all.
+    pub(super) fn take(&self, holder: &Holder) -> Option<Share> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let total: usize = held.values().sum();
+        let own = held.get(&holder.key).copied().unwrap_or_default();
+        let has_room = total < self.max - reserve(self.max) && own < self.max / 4;
+        if total >= self.max || !(holder.is_administrator || has_room) {
+            return None;
+        }
+        held.insert(holder.key.clone(), own + 1);
+        Some(Share { held: Arc::clone(&self.held), key: holder.key.clone() })
+    }
+}
+
+/// One of them, given back when it is dropped.
+pub(super) struct Share {
+    held: Arc<Mutex<BTreeMap<String, usize>>>,
+    key: String,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        match held.get_mut(&self.key) {
+            Some(own) if *own > 1 => *own -= 1,
+            Some(_) | None => drop(held.remove(&self.key)),
+        }
+    }
+}
+
+/// Checks that the caller may create a topic, a domain or a topic of a namespace.
+pub(super) fn check_new_topic(control: &Control, permissions: &Permissions) -> Result<(), AdminError> {
+    if permissions.is_administrator() {
+        return Ok(());
+    }
+    let topics = control.registry.topics();
+    let is_own = |topic: &&Arc<TopicHandle>| permissions.has_created(topic.record().system_data.as_ref());
+    let own = topics.iter().filter(is_own).count();
+    let max = control.registry.rules().topics_max;
+    StoredResources { all: topics.len(), own, max, what: "topics and domains" }.check_creation()
+}
+
+/// Checks that the caller may create a namespace.
+pub(super) fn check_new_namespace(control: &Control, permissions: &Permissions) -> Result<(), AdminError> {
+    if permissions.is_administrator() {
+        return Ok(());
+    }
+    let namespaces = control.registry.namespaces();
+    let own = namespaces.iter().filter(|record| permissions.has_created(record.system_data.as_ref())).count();
+    let max = control.registry.rules().topics_max;
+    StoredResources { all: namespaces.len(), own, max, what: "namespaces" }.check_creation()
+}
+
+/// Checks that the caller may create a topic of this domain.
+pub(super) fn check_new_domain_topic(
+    control: &Control,
+    permissions: &Permissions,
+    domain: &TopicHandle,
+) -> Result<(), AdminError> {
+    if permissions.is_administrator() {
+        return Ok(());
+    }
+    let topics = domain.domain_topics();
+    let own = topics.iter().filter(|topic| permissions.has_created(topic.system_data.as_ref())).count();
+    let max = control.registry.rules().domain_topics_max;
+    StoredResources { all: topics.len(), own, max, what: "topics of the domain" }.check_creation()
+}
+
+/// Checks that the caller may create an event subscription of this topic.
+pub(super) fn check_new_subscription(
+    control: &Control,
+    permissions: &Permissions,
+    topic: &TopicHandle,
+) -> Result<(), AdminError> {
+    if permissions.is_administrator() {
+        return Ok(());
+    }
+    let all = control.registry.all_provisioned(topic);
+    let own = all.iter().filter(|one| permissions.has_created(one.record.system_data.as_ref())).count();
+    let max = control.registry.rules().subscriptions_max;
+    StoredResources { all: all.len(), own, max, what: "event subscriptions of the topic" }.check_creation()
+}
+
+/// Checks that the caller may start a job of an event subscription: the last one is for administrators.
+pub(super) async fn check_new_job(
+    control: &Control,
+    permissions: &Permissions,
+    topic: &str,
+    subscription: &str,
+) -> Result<(), AdminError> {
+    if permissions.is_administrator() {
+        return Ok(());
+    }
+    let jobs = control.registry.jobs(topic, subscription).await?;
+    let active = jobs.iter().filter(|job| !job.state.has_ended()).count();
+    if active >= JOBS_MAX - reserve(JOBS_MAX) {
+        return Err(AdminError::Conflict(format!(
+            "{active} jobs of this event subscription run or are paused, and the last of {JOBS_MAX} is for administrators \
+             of the whole server; cancel one."
+        )));
+    }
+    Ok(())
+}
+
+/// What exists of a limited number of stored resources.
+struct StoredResources {
+    /// All of them.
+    all: usize,
+    /// Those that the caller created.
+    own: usize,
+    /// The maximum.
+    max: usize,
+    /// Their name.
+    what: &'static str,
+}
+
+impl StoredResources {
+    /// Checks that a caller who is no administrator may create one more: half of all are for one caller.
+    fn check_creation(&self) -> Result<(), AdminError> {
+        let Self { all, own, max, what } = *self;
+        let shared = max - reserve(max);
+        let half = max.div_ceil(2);
+        if all >= shared {
+            return Err(AdminError::Conflict(format!(
+                "There are {all} {what}, and the last {} of {max} are for administrators of the whole server.",
+                reserve(max)
+            )));
+        }
+        if own >= half {
+            return Err(AdminError::Conflict(format!(
+                "The caller has created {own} {what}; one that is no administrator of the whole server can create {half} \
+                 of {max}."
+            )));
+        }
+        Ok(())
+    }
+}
