@@ -14,8 +14,8 @@
 //!   confirms the wall clock, or after [`ClockLimits::expiry_pause_max`] without another jump.
 //! - A wall clock that returns to its time before such a jump resumes expiry: the jump was the mistake.
 //!
-//! Times that must agree with other parties, such as the expiry of a token, use [`Clock::wall`], which follows the wall
-//! clock at once.
+//! Times that other parties compare, such as those of signatures and tokens, are a [`WallTime`] of [`Clock::wall`], which
+//! follows the wall clock at once.
 //!
 //! What it does not do: no time zones, sleeps or timers. A timer reads the clock when it fires, and finds out whether
 //! it was early.
@@ -30,7 +30,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::Timestamp;
+use crate::event::{Timestamp, WallTime};
 
 /// A clock. Clones share their time.
 #[derive(Clone, Debug)]
@@ -120,12 +120,18 @@ impl Clock {
         Self(Arc::new(ClockSource::System { started: instant(), follower, seen, skew, pause }))
     }
 
-    /// The wall clock, for comparison with times from other parties.
-    pub fn wall(&self) -> Timestamp {
+    /// The wall clock, for whatever other parties compare.
+    pub fn wall(&self) -> WallTime {
         match &*self.0 {
-            ClockSource::System { skew, .. } => skew.of(wall()),
-            ClockSource::Manual { .. } => self.now(),
+            ClockSource::System { skew, .. } => WallTime(skew.of(wall()).0),
+            ClockSource::Manual { .. } => WallTime(self.now().0),
         }
+    }
+
+    /// The wall time at which this clock read `at`, if the wall clock was not set since.
+    pub fn to_wall(&self, at: Timestamp) -> WallTime {
+        let passed = self.now().since(at);
+        WallTime(self.wall().timestamp().before(passed).0)
     }
 
     /// Whether nothing may be given up, trimmed or deleted by age, because the clock may be wrong.
@@ -140,7 +146,7 @@ impl Clock {
         let elapsed = instant().saturating_duration_since(*started);
         let over = pause.lock().as_ref().is_none_or(|unconfirmed| unconfirmed.rest <= elapsed);
         // The time alone confirms nothing while this process knows its clock to be wrong.
-        if !over || distance(self.now(), self.wall()) > pause.limits.jump_max {
+        if !over || distance(self.now(), self.wall().timestamp()) > pause.limits.jump_max {
             return true;
         }
         pause.end();
@@ -159,7 +165,7 @@ impl Clock {
     pub fn past(&self, boot: Option<&str>) -> Option<ClockRecord> {
         let ClockSource::System { started, pause, .. } = &*self.0 else { return None };
         let elapsed = instant().saturating_duration_since(*started);
-        let reported = if pause.confirmed.load(Ordering::Relaxed) { self.wall() } else { self.now() };
+        let reported = if pause.confirmed.load(Ordering::Relaxed) { self.wall().timestamp() } else { self.now() };
         let rest = |unconfirmed: &UnconfirmedJump| UnconfirmedJump {
             rest: unconfirmed.rest.saturating_sub(elapsed),
             ..unconfirmed.clone()

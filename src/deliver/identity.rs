@@ -27,7 +27,7 @@ use super::{
     assertion::{ASSERTION_TYPE, IdentityCertificate},
     clients,
 };
-use crate::event::{Schema, Timestamp};
+use crate::event::{Schema, WallTime};
 
 /// The part of a token URL that is replaced by the tenant.
 pub const TENANT: &str = "{tenant}";
@@ -79,8 +79,8 @@ pub struct ServerIdentity {
 #[derive(Debug)]
 struct KeptToken {
     token: Arc<AccessToken>,
-    refresh: Timestamp,
-    expires: Timestamp,
+    refresh: WallTime,
+    expires: WallTime,
 }
 
 /// An access token.
@@ -127,10 +127,10 @@ impl ServerIdentity {
         }
     }
 
-    fn slot(&self, audience: &TokenAudience, now: Timestamp) -> Arc<tokio::sync::Mutex<Option<KeptToken>>> {
+    fn slot(&self, audience: &TokenAudience, wall: WallTime) -> Arc<tokio::sync::Mutex<Option<KeptToken>>> {
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         if !tokens.contains_key(audience) {
-            let is_valid = |kept: &Option<KeptToken>| kept.as_ref().is_some_and(|kept| now < kept.expires);
+            let is_valid = |kept: &Option<KeptToken>| kept.as_ref().is_some_and(|kept| wall < kept.expires);
             tokens.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(|kept| is_valid(&kept)));
         }
         Arc::clone(tokens.entry(audience.clone()).or_default())
@@ -140,7 +140,7 @@ impl ServerIdentity {
         &self,
         client: &WebhookClient,
         audience: &TokenAudience,
-        now: Timestamp,
+        wall: WallTime,
     ) -> Result<KeptToken, String> {
         let url = self.url_for(audience)?;
         let mut form = form_urlencoded::Serializer::new(String::new());
@@ -153,7 +153,7 @@ impl ServerIdentity {
             }
             IdentityProof::Certificate(certificate) => {
                 // The problem has paths of the server, which readers of attempts must not see.
-                let assertion = certificate.sign(&self.client_id, &url, now).map_err(|problem| {
+                let assertion = certificate.sign(&self.client_id, &url, wall).map_err(|problem| {
                     tracing::warn!(problem, "no assertion of the server's identity");
                     UNUSABLE_CERTIFICATE
                 })?;
@@ -188,8 +188,8 @@ impl ServerIdentity {
         let lifetime = Duration::from_secs(lifetime.min(7 * 24 * 3600));
         Ok(KeptToken {
             token: Arc::new(AccessToken(token.to_owned())),
-            refresh: now.after(lifetime - AHEAD.min(lifetime / 5)),
-            expires: now.after(lifetime),
+            refresh: wall.after(lifetime - AHEAD.min(lifetime / 5)),
+            expires: wall.after(lifetime),
         })
     }
 }
@@ -219,22 +219,22 @@ impl TokenSource {
     pub async fn token(
         &self,
         refused: Option<&Arc<AccessToken>>,
-        now: Timestamp,
+        wall: WallTime,
     ) -> Result<(Arc<AccessToken>, bool), String> {
-        let slot = self.identity.slot(&self.audience, now);
+        let slot = self.identity.slot(&self.audience, wall);
         let mut kept = slot.lock().await;
         let is_usable = |kept: &&mut KeptToken| {
-            now < kept.expires && refused.is_none_or(|refused| !Arc::ptr_eq(refused, &kept.token))
+            wall < kept.expires && refused.is_none_or(|refused| !Arc::ptr_eq(refused, &kept.token))
         };
         let mut usable = kept.as_mut().filter(is_usable);
         if let Some(usable) = &mut usable {
-            if now < usable.refresh {
+            if wall < usable.refresh {
                 return Ok((Arc::clone(&usable.token), false));
             }
             // Before the fetch, because the caller may give it up: the next call then uses the old token.
-            usable.refresh = now.after(PAUSE);
+            usable.refresh = wall.after(PAUSE);
         }
-        let problem = match self.identity.fetch(&self.client, &self.audience, now).await {
+        let problem = match self.identity.fetch(&self.client, &self.audience, wall).await {
             Ok(fetched) => {
                 let token = Arc::clone(&fetched.token);
                 *kept = Some(fetched);
@@ -249,8 +249,8 @@ impl TokenSource {
 
     /// Forgets a token that a service refused: the next request has another one.
     #[cfg(feature = "kafka")]
-    pub async fn discard(&self, refused: &Arc<AccessToken>, now: Timestamp) {
-        let slot = self.identity.slot(&self.audience, now);
+    pub async fn discard(&self, refused: &Arc<AccessToken>, wall: WallTime) {
+        let slot = self.identity.slot(&self.audience, wall);
         let mut kept = slot.lock().await;
         if kept.as_ref().is_some_and(|kept| Arc::ptr_eq(&kept.token, refused)) {
             *kept = None;

@@ -24,7 +24,7 @@ use super::{
     socket::{RequestAttempt, RequestPhase},
 };
 use crate::{
-    event::Timestamp,
+    event::WallTime,
     policy::outcome::{Outcome, RequestResult},
 };
 
@@ -41,14 +41,14 @@ pub const BODY_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) async fn read(
     sending: SendClientRequest,
     request_attempt: &RequestAttempt,
-    now: Timestamp,
+    wall: WallTime,
 ) -> Result<RequestResult, SendRequestError> {
     let mut response = sending.await?;
     let status = response.status();
     request_attempt.enter(RequestPhase::Reading(status.as_u16()));
     let mut answer = RequestResult::bare(Outcome::of_status(status.as_u16()));
     answer.status = Some(status.as_u16());
-    answer.retry_after = retry_after(&response, now);
+    answer.retry_after = retry_after(&response, wall);
     if status.is_informational() {
         request_attempt.discard_connection();
         answer.detail = match status {
@@ -107,12 +107,12 @@ fn has_length(response: &ClientResponse) -> bool {
 }
 
 /// `Retry-After`, in seconds or as a date. Unreadable values are ignored.
-fn retry_after(response: &ClientResponse, now: Timestamp) -> Option<Duration> {
+fn retry_after(response: &ClientResponse, wall: WallTime) -> Option<Duration> {
     let value = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
         // Larger numbers are clamped.
         return Some(Duration::from_secs(value.parse::<u32>().unwrap_or(u32::MAX).into()));
     }
     let date = httpdate::parse_http_date(value).ok()?.duration_since(UNIX_EPOCH).ok()?;
-    Some(date.saturating_sub(now.since(Timestamp(0))))
+    Some(date.saturating_sub(wall.since_epoch()))
 }

@@ -16,7 +16,7 @@ use super::{
     signature::Signer,
 };
 use crate::{
-    event::{Event, Timestamp},
+    event::{Event, WallTime},
     policy::outcome::{Failure, RequestResult},
 };
 
@@ -28,8 +28,8 @@ pub struct Batch {
     pub attempts_before: u32,
     /// Further headers: the job, and the trace. A delivery property of the same name takes precedence.
     pub headers: Vec<RequestHeader>,
-    /// The current time.
-    pub now: Timestamp,
+    /// The current time, for signatures, tokens and dates.
+    pub wall: WallTime,
     /// Time limit for the response.
     pub wait: Duration,
 }
@@ -43,7 +43,7 @@ pub trait Sender {
     fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>>;
 
     /// Whether the destination can be reached, and if not, why. Sends no event.
-    fn reach(&self, now: Timestamp) -> LocalBoxFuture<'_, Result<(), String>>;
+    fn reach(&self, wall: WallTime) -> LocalBoxFuture<'_, Result<(), String>>;
 }
 
 /// Turns a batch into a request.
@@ -92,12 +92,12 @@ impl HttpSender {
         tokens: &TokenSource,
         outgoing: OutgoingRequest,
         wait: Duration,
-        now: Timestamp,
+        wall: WallTime,
     ) -> Sent<'_> {
         let until = Instant::now() + wait;
         let mut refused = None;
         loop {
-            let (token, is_new) = match timeout_at(until, tokens.token(refused.as_ref(), now)).await {
+            let (token, is_new) = match timeout_at(until, tokens.token(refused.as_ref(), wall)).await {
                 Ok(Ok(token)) => token,
                 Ok(Err(problem)) => return (failure(Failure::GenericError, problem), None),
                 Err(_) => return (failure(Failure::TimedOut, "no access token in time".to_owned()), None),
@@ -105,7 +105,7 @@ impl HttpSender {
             let mut outgoing = outgoing.clone();
             token.authorize(&mut outgoing);
             let left = until.saturating_duration_since(Instant::now());
-            let mut sent = self.client.call(&self.target.destination, outgoing, now).answer(left).await;
+            let mut sent = self.client.call(&self.target.destination, outgoing, wall).answer(left).await;
             sent.0.repeated = refused.is_some();
             if sent.0.status != Some(401) || is_new || refused.is_some() {
                 return sent;
@@ -118,7 +118,7 @@ impl HttpSender {
 impl Sender for HttpSender {
     fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
         let HttpTarget { destination, encoding } = &*self.target;
-        let Batch { now, wait, .. } = batch;
+        let Batch { wall, wait, .. } = batch;
         let outgoing = encoding.encode(destination, &batch);
         // The events are in the request's body now. A late response must not keep them in memory.
         drop(batch);
@@ -129,14 +129,14 @@ impl Sender for HttpSender {
             };
             let (result, late) = match &self.tokens {
                 // Boxed, so that requests without a token have a smaller future.
-                Some(tokens) => Box::pin(self.send_authorized(tokens, outgoing, wait, now)).await,
-                None => self.client.call(destination, outgoing, now).answer(wait).await,
+                Some(tokens) => Box::pin(self.send_authorized(tokens, outgoing, wait, wall)).await,
+                None => self.client.call(destination, outgoing, wall).answer(wait).await,
             };
             (encoding.settle(result), late)
         })
     }
 
-    fn reach(&self, _: Timestamp) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn reach(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
         Box::pin(async {
             let destination = &self.target.destination;
             if self.client.reach(destination).await {
@@ -159,7 +159,7 @@ impl Encode for WebhookEncoding {
     fn encode(&self, destination: &Destination, batch: &Batch) -> Result<OutgoingRequest, RequestError> {
         let mut outgoing = request::build(destination, &batch.events, batch.attempts_before)?;
         if let Some(signer) = &self.signer {
-            signer.sign(&mut outgoing, &batch.events, batch.now);
+            signer.sign(&mut outgoing, &batch.events, batch.wall);
         }
         let is_own = |name: &str| outgoing.properties.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
         let more: Vec<_> = batch.headers.iter().filter(|(name, _)| !is_own(name)).cloned().collect();

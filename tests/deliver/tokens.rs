@@ -11,7 +11,7 @@ use gridhook::{
         identity::{IdentityProof, ServerIdentity, TokenAudience, TokenSource},
         resource::Connections,
     },
-    event::Timestamp,
+    event::WallTime,
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -23,7 +23,7 @@ use crate::support::{
 };
 
 /// The start of the test.
-const START: Timestamp = Timestamp(1_000_000_000);
+const START: WallTime = WallTime(1_000_000_000);
 
 fn issued(token: &str, seconds: u64) -> Script {
     let body = json!({"token_type": "Bearer", "expires_in": seconds, "access_token": token});

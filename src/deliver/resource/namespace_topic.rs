@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, result_of, within};
 use crate::{
     deliver::{Batch, Sender, Sent},
-    event::{Schema, Timestamp},
+    event::{Schema, WallTime},
 };
 
 /// The topics of namespaces, as a destination.
@@ -91,7 +91,7 @@ impl Sender for Publishing {
         })
     }
 
-    fn reach(&self, _: Timestamp) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn reach(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
         let id = self.target.resource.resource_id();
         Box::pin(async move { if self.topics.has(id).await { Ok(()) } else { Err(format!("there is no topic {id}")) } })
     }

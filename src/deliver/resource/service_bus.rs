@@ -20,7 +20,7 @@ use crate::{
         Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, clients, request::RequestError,
         sender::Encode,
     },
-    event::{Event, Timestamp},
+    event::{Event, WallTime},
     policy::outcome::{Failure, Outcome, RequestResult},
 };
 
@@ -144,12 +144,12 @@ enum Authorization {
 }
 
 impl Authorization {
-    fn at(&self, now: Timestamp) -> Option<String> {
+    fn at(&self, wall: WallTime) -> Option<String> {
         Some(match self {
             Self::Token => return None,
             Self::Signature(signature) => signature.clone(),
             Self::Key { resource, name, key } => {
-                let until = now.after(SIGNATURE_AGE).since(Timestamp::default()).as_secs();
+                let until = wall.after(SIGNATURE_AGE).since_epoch().as_secs();
                 let signature = BASE64_STANDARD.encode(hmac::sign(key, format!("{resource}\n{until}").as_bytes()));
                 let [signature, name] =
                     [&*signature, &**name].map(|text| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string());
@@ -203,7 +203,7 @@ impl Encode for Messages {
             // Like a delivery property: sent as a sensitive header and never shown.
             properties: self
                 .authorization
-                .at(batch.now)
+                .at(batch.wall)
                 .map(|text| ("authorization".to_owned(), text))
                 .into_iter()
                 .collect(),

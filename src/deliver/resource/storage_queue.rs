@@ -16,7 +16,7 @@ use crate::{
         Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, clients, request::RequestError,
         sender::Encode,
     },
-    event::Timestamp,
+    event::WallTime,
 };
 
 /// The version of the service's interface.
@@ -122,7 +122,7 @@ impl Encode for Messages {
         let body = Bytes::from(format!("<QueueMessage><MessageText>{text}</MessageText></QueueMessage>"));
         let mut headers = vec![("content-type", "application/xml".into()), ("x-ms-version", VERSION.into())];
         if let Some(key) = &self.authorization {
-            let date = http_date(batch.now);
+            let date = http_date(batch.wall);
             let ttl = self.queue.queue_message_time_to_live_in_seconds;
             headers.push(("authorization", key.sign(destination.url().path(), &date, body.len(), ttl).into()));
             // Not `x-ms-date`: the HTTP client sends `date` in any case, and Azurite would expect it to be signed.
@@ -132,8 +132,8 @@ impl Encode for Messages {
     }
 }
 
-fn http_date(now: Timestamp) -> String {
-    httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + now.since(Timestamp(0)))
+fn http_date(wall: WallTime) -> String {
+    httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + wall.since_epoch())
 }
 
 /// The key of a storage account.

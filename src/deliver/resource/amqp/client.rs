@@ -24,7 +24,7 @@ use crate::{
         request::RequestError,
         resource::{Opening, ResourceTarget, content_type, result_of, shared::Shared, unreached, within},
     },
-    event::Timestamp,
+    event::WallTime,
     policy::outcome::{Failure, RequestResult},
 };
 
@@ -170,7 +170,7 @@ impl Publisher {
                 .with_content_type(content_type(self.target.schema).into())
                 .with_delivery_mode(PERSISTENT)
                 .with_message_id(self.target.message_id(event, batch).into())
-                .with_timestamp(batch.now.since(Timestamp::default()).as_secs())
+                .with_timestamp(batch.wall.since_epoch().as_secs())
                 .with_headers(headers);
             let properties = match ShortString::try_new(event.event_type()) {
                 Ok(kind) => properties.with_type(kind),
@@ -233,7 +233,7 @@ impl Sender for Publisher {
         })
     }
 
-    fn reach(&self, _: Timestamp) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn reach(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
         Box::pin(async { self.find().await.map_err(|error| self.link.result(&error).detail) })
     }
 }

@@ -44,7 +44,7 @@ use crate::{
         request::RequestError,
         resource::{Opening, ResourceTarget, content_type, result_of, unreached, within},
     },
-    event::{Schema, Timestamp},
+    event::{Schema, WallTime},
     policy::{
         outcome::{Failure, RequestResult},
         property,
@@ -100,7 +100,7 @@ struct PartitionState {
 /// When a request is made, and how long it may take.
 #[derive(Clone, Copy)]
 struct Limit {
-    now: Timestamp,
+    wall: WallTime,
     /// The end of the time limit.
     until: Instant,
 }
@@ -182,11 +182,11 @@ impl Problem {
 
 impl Producer {
     /// The connections, made if there are none, or if there is a new access token.
-    async fn opened(&self, now: Timestamp) -> Result<Rc<OpenTopic>, Problem> {
+    async fn opened(&self, wall: WallTime) -> Result<Rc<OpenTopic>, Problem> {
         let mut open = self.open.lock().await;
         let token = match &self.cluster.login {
             Login::Fixed(_) => None,
-            Login::Tokens(tokens) => Some(tokens.token(None, now).await.map_err(Problem::Token)?.0),
+            Login::Tokens(tokens) => Some(tokens.token(None, wall).await.map_err(Problem::Token)?.0),
         };
         let is_same = |open: &&Rc<OpenTopic>| match (&open.token, &token) {
             (Some(there), Some(token)) => Arc::ptr_eq(there, token),
@@ -198,7 +198,7 @@ impl Producer {
         let opened = match self.cluster.open(&self.topic, token.clone()).await {
             Ok(opened) => opened,
             Err(problem) => {
-                self.forget_refused(&problem, token.as_ref(), now).await;
+                self.forget_refused(&problem, token.as_ref(), wall).await;
                 return Err(problem);
             }
         };
@@ -206,19 +206,19 @@ impl Producer {
     }
 
     /// Forgets the access token that the broker refused.
-    async fn forget_refused(&self, problem: &Problem, token: Option<&Arc<AccessToken>>, now: Timestamp) {
+    async fn forget_refused(&self, problem: &Problem, token: Option<&Arc<AccessToken>>, wall: WallTime) {
         if let (Login::Tokens(tokens), Some(token), Some(401)) =
             (&self.cluster.login, token, self.result(problem).status)
         {
-            tokens.discard(token, now).await;
+            tokens.discard(token, wall).await;
         }
     }
 
     /// The connections to a topic with partitions. Tries again for a while.
-    async fn ready(&self, now: Timestamp) -> Result<Rc<OpenTopic>, RequestResult> {
+    async fn ready(&self, wall: WallTime) -> Result<Rc<OpenTopic>, RequestResult> {
         let (limit, mut pauses) = (Instant::now() + RETRIES_MAX, Pauses(PAUSE));
         loop {
-            let problem = match self.opened(now).await {
+            let problem = match self.opened(wall).await {
                 Ok(open) if open.count() > 0 => return Ok(open),
                 Ok(open) => {
                     self.discard(&open).await;
@@ -234,7 +234,7 @@ impl Producer {
 
     /// Writes the events, each partition's in one request.
     async fn produce(&self, batch: Batch, limit: Limit) -> Result<(), RequestResult> {
-        let open = self.ready(limit.now).await?;
+        let open = self.ready(limit.wall).await?;
         let batches = self.encode(&batch, open.count());
         let batches = batches.map_err(|error| failure(Failure::GenericError, error.to_string()))?;
         // The records have the events now.
@@ -255,7 +255,8 @@ impl Producer {
         let mut session = state.session.take();
         let (began, mut pauses, mut is_in_doubt) = (Instant::now(), Pauses(PAUSE), false);
         loop {
-            let problem = match self.attempt(partition, &mut records, &mut session, limit.now, &mut is_in_doubt).await {
+            let problem = match self.attempt(partition, &mut records, &mut session, limit.wall, &mut is_in_doubt).await
+            {
                 Ok(throttle) => {
                     state.session = session.map(|session| session.behind(records.count()));
                     state.throttled_until = throttle.map(|throttle| Instant::now() + throttle);
@@ -282,10 +283,10 @@ impl Producer {
         partition: i32,
         records: &mut RecordBatch,
         session: &mut Option<Session>,
-        now: Timestamp,
+        wall: WallTime,
         is_in_doubt: &mut bool,
     ) -> Result<Option<Duration>, Problem> {
-        let open = self.opened(now).await?;
+        let open = self.opened(wall).await?;
         let sent = async {
             let link = open.leader(partition).await?;
             let session = match *session {
@@ -304,7 +305,7 @@ impl Producer {
             Err(Problem::Broker(BrokerError::MessageTooLarge | BrokerError::RecordListTooLarge)) => {}
             Err(problem) => {
                 self.discard(&open).await;
-                self.forget_refused(problem, open.token.as_ref(), now).await;
+                self.forget_refused(problem, open.token.as_ref(), wall).await;
             }
         }
         sent
@@ -329,7 +330,7 @@ impl Producer {
         if !is_binary {
             common.insert("content-type".to_owned(), content_type(schema).into());
         }
-        let timestamp = batch.now.0 / 1_000;
+        let timestamp = batch.wall.since_epoch().as_millis() as u64;
         if !is_binary && self.target.properties.is_empty() {
             let headers: RecordHeaders = common.iter().collect();
             let bytes = batch.events.iter().map(|event| event.wire_len() + headers.len() + RECORD_OVERHEAD).sum();
@@ -399,16 +400,16 @@ fn answer(response: ProduceResponse) -> Result<Option<Duration>, Problem> {
 impl Sender for Producer {
     fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
         Box::pin(async move {
-            let (wait, now) = (batch.wait, batch.now);
-            let limit = Limit { now, until: Instant::now() + wait };
+            let wait = batch.wait;
+            let limit = Limit { wall: batch.wall, until: Instant::now() + wait };
             let produce = async |batch| self.produce(batch, limit).await;
             (within(wait, &self.cluster.address(), Ok(batch), produce).await, None)
         })
     }
 
-    fn reach(&self, now: Timestamp) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn reach(&self, wall: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
         Box::pin(async move {
-            let open = self.opened(now).await.map_err(|problem| self.result(&problem).detail)?;
+            let open = self.opened(wall).await.map_err(|problem| self.result(&problem).detail)?;
             if open.count() == 0 {
                 self.discard(&open).await;
                 return Err(format!("the topic {} does not exist", self.topic));

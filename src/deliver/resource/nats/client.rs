@@ -21,7 +21,7 @@ use crate::{
         request::RequestError,
         resource::{Connection, Opening, ResourceTarget, content_type, result_of, shared::Shared, unreached, within},
     },
-    event::Timestamp,
+    event::WallTime,
     policy::outcome::{Failure, RequestResult},
 };
 
@@ -182,7 +182,7 @@ impl Sender for Publisher {
         })
     }
 
-    fn reach(&self, _: Timestamp) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn reach(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
         Box::pin(async {
             let context = self.link.context().await.map_err(|result| result.detail)?;
             match context.stream_by_subject(&*self.subject).await {
