@@ -225,7 +225,8 @@ impl EndpointValidator {
         let unanswered =
             |detail: String| ValidationFailure::Unanswered { outcome: Outcome::Failed(Failure::GenericError), detail };
         if let Some(tokens) = plan.tokens(&self.client).map_err(unanswered)? {
-            let (token, _) = tokens.token(None, self.clock.wall()).await.map_err(unanswered)?;
+            let (token, _) =
+                tokens.token(None, self.clock.wall()).await.map_err(|problem| unanswered(problem.to_string()))?;
             token.authorize(&mut outgoing);
         }
         let _permit = client.sockets().take();
@@ -276,7 +277,7 @@ impl EndpointValidator {
                 Ok(Some(tokens)) => match tokens.token(None, wall).await {
                     Ok((token, _)) => token.authorize(&mut outgoing),
                     Err(problem) => {
-                        return tracing::debug!(topic, subscription = %name, problem, "endpoint not notified");
+                        return tracing::debug!(topic, subscription = %name, %problem, "endpoint not notified");
                     }
                 },
                 Err(problem) => return tracing::debug!(topic, subscription = %name, problem, "endpoint not notified"),

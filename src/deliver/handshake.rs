@@ -190,7 +190,7 @@ async fn read_response(handshake: Handshake, response: &mut ClientResponse) -> V
     // Only this body is used. Others may never end.
     if handshake == Handshake::EventGrid && response.status() == StatusCode::OK {
         let mut kept = BytesMut::new();
-        read_body(response, &mut kept, BODY_BYTES_MAX).await;
+        read_body(response, &mut kept, BODY_BYTES_MAX, BODY_BYTES_MAX).await;
         reply.body = kept.freeze();
     }
     reply

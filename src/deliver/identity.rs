@@ -141,28 +141,31 @@ impl ServerIdentity {
         client: &WebhookClient,
         audience: &TokenAudience,
         wall: WallTime,
-    ) -> Result<KeptToken, String> {
-        let url = self.url_for(audience)?;
+    ) -> Result<KeptToken, TokenFailure> {
+        let url = self.url_for(audience).map_err(|problem| TokenFailure::Unavailable(problem.to_owned()))?;
         let mut form = form_urlencoded::Serializer::new(String::new());
         form.append_pair("grant_type", "client_credentials").append_pair("client_id", &self.client_id);
         match &self.proof {
             IdentityProof::Secret(file) => {
-                let secret = fs::read_to_string(file)
-                    .map_err(|error| format!("the file of delivery.identity_secret_file cannot be read: {error}"))?;
+                let secret = fs::read_to_string(file).map_err(|error| {
+                    TokenFailure::Unavailable(format!(
+                        "the file of delivery.identity_secret_file cannot be read: {error}"
+                    ))
+                })?;
                 form.append_pair("client_secret", secret.trim_end_matches(['\r', '\n']));
             }
             IdentityProof::Certificate(certificate) => {
                 // The problem has paths of the server, which readers of attempts must not see.
                 let assertion = certificate.sign(&self.client_id, &url, wall).map_err(|problem| {
                     tracing::warn!(problem, "no assertion of the server's identity");
-                    UNUSABLE_CERTIFICATE
+                    TokenFailure::Unavailable(UNUSABLE_CERTIFICATE.to_owned())
                 })?;
                 form.append_pair("client_assertion_type", ASSERTION_TYPE).append_pair("client_assertion", &assertion);
             }
         }
         let form = form.append_pair("scope", &format!("{}/.default", audience.application)).finish();
         let destination = Destination::new(&url, "token", Schema::CloudEvents, Schema::CloudEvents, false)
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| TokenFailure::Unavailable(error.to_string()))?;
         let headers =
             vec![("content-type", "application/x-www-form-urlencoded".into()), ("accept", "application/json".into())];
         let outgoing = OutgoingRequest { headers, body: form.into(), ..OutgoingRequest::default() };
@@ -170,17 +173,24 @@ impl ServerIdentity {
         let exchange = client.exchange(&destination, &outgoing);
         let (status, body) = timeout(FETCH_WAIT, exchange)
             .await
-            .map_err(|_| format!("no response within {} s", FETCH_WAIT.as_secs()))??;
+            .map_err(|_| format!("no response within {} s", FETCH_WAIT.as_secs()))
+            .flatten()
+            .map_err(TokenFailure::Unavailable)?;
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
         if status != 200 {
             let is_code = |code: &&str| code.len() <= 64 && code.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_'));
             let code = body["error"].as_str().filter(is_code).unwrap_or("no error code");
-            return Err(format!("the response is {status} ({code})"));
+            let text = format!("the response is {status} ({code})");
+            // RFC 6749, section 5.2: the client or its request is refused.
+            return Err(match status {
+                400 | 401 | 403 => TokenFailure::Refused(text),
+                _ => TokenFailure::Unavailable(text),
+            });
         }
         let is_bearer = body["token_type"].as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("bearer"));
         let token = body["access_token"].as_str().filter(|token| token.bytes().all(|byte| byte.is_ascii_graphic()));
         let Some(token) = token.filter(|token| is_bearer && !token.is_empty()) else {
-            return Err("the response has no bearer token".to_owned());
+            return Err(TokenFailure::Unavailable("the response has no bearer token".to_owned()));
         };
         // Some issuers send it as text.
         let given = &body["expires_in"];
@@ -192,6 +202,17 @@ impl ServerIdentity {
             expires: wall.after(lifetime),
         })
     }
+}
+
+/// Why there is no access token.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenFailure {
+    /// The issuer refuses the identity of the server.
+    #[error("no access token for the endpoint: {0}")]
+    Refused(String),
+    /// There was no usable response.
+    #[error("no access token for the endpoint: {0}")]
+    Unavailable(String),
 }
 
 /// The source of the tokens of one destination, on one arbiter.
@@ -220,7 +241,7 @@ impl TokenSource {
         &self,
         refused: Option<&Arc<AccessToken>>,
         wall: WallTime,
-    ) -> Result<(Arc<AccessToken>, bool), String> {
+    ) -> Result<(Arc<AccessToken>, bool), TokenFailure> {
         let slot = self.identity.slot(&self.audience, wall);
         let mut kept = slot.lock().await;
         let is_usable = |kept: &&mut KeptToken| {
@@ -242,8 +263,8 @@ impl TokenSource {
             }
             Err(problem) => problem,
         };
-        let Some(usable) = usable else { return Err(format!("no access token for the endpoint: {problem}")) };
-        tracing::warn!(problem, "access token not refreshed; the old one stays in use");
+        let Some(usable) = usable else { return Err(problem) };
+        tracing::warn!(%problem, "access token not refreshed; the old one stays in use");
         Ok((Arc::clone(&usable.token), false))
     }
 

@@ -42,6 +42,7 @@ pub(super) async fn read(
     sending: SendClientRequest,
     request_attempt: &RequestAttempt,
     wall: WallTime,
+    kept_max: usize,
 ) -> Result<RequestResult, SendRequestError> {
     let mut response = sending.await?;
     let status = response.status();
@@ -67,7 +68,8 @@ pub(super) async fn read(
         let until = request_attempt.since() + BODY_TIMEOUT;
         let until = request_attempt.until.get().map_or(until, |wait| wait.min(until));
         let mut kept = BytesMut::new();
-        answer.detail = match timeout_at(until, read_body(&mut response, &mut kept, DRAINED_BYTES_MAX)).await {
+        answer.detail = match timeout_at(until, read_body(&mut response, &mut kept, kept_max, DRAINED_BYTES_MAX)).await
+        {
             Ok(detail) => detail,
             Err(_) => "the response body did not end in time; the connection was closed".to_owned(),
         };
@@ -83,15 +85,20 @@ pub(super) async fn read(
     Ok(answer)
 }
 
-/// Reads at most `most` bytes of the body and keeps the first ones. Returns a text about the rest.
-pub(super) async fn read_body(response: &mut ClientResponse, kept: &mut BytesMut, most: usize) -> String {
+/// Reads at most `most` bytes of the body and keeps the first `kept_max`. Returns a text about the rest.
+pub(super) async fn read_body(
+    response: &mut ClientResponse,
+    kept: &mut BytesMut,
+    kept_max: usize,
+    most: usize,
+) -> String {
     let mut read = 0;
     loop {
         match response.next().await {
             None => return String::new(),
             Some(Ok(chunk)) => {
                 read += chunk.len();
-                kept.extend_from_slice(&chunk[..chunk.len().min(BODY_BYTES_MAX - kept.len())]);
+                kept.extend_from_slice(&chunk[..chunk.len().min(kept_max - kept.len())]);
                 if read > most {
                     return format!("the response body is longer than {most} bytes; the connection was closed");
                 }

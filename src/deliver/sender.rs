@@ -11,12 +11,13 @@ use tokio::time::{Instant, timeout_at};
 use super::{
     LateRequest, WebhookClient,
     failure::failure,
-    identity::TokenSource,
+    identity::{TokenFailure, TokenSource},
     request::{self, Destination, OutgoingRequest, RequestError, RequestHeader},
+    response::BODY_BYTES_MAX,
     signature::Signer,
 };
 use crate::{
-    event::{Event, WallTime},
+    event::{Event, Seq, WallTime},
     policy::outcome::{Failure, RequestResult},
 };
 
@@ -54,9 +55,16 @@ pub trait Encode: Send + Sync {
     /// If an event cannot be read.
     fn encode(&self, destination: &Destination, batch: &Batch) -> Result<OutgoingRequest, RequestError>;
 
-    /// Corrects the result of a service whose statuses mean something else than those of a webhook.
-    fn settle(&self, result: RequestResult) -> RequestResult {
+    /// Corrects the result of a service whose statuses mean something else than those of a webhook, for a request with these
+    /// events.
+    fn settle(&self, result: RequestResult, _events: &[Seq]) -> RequestResult {
         result
+    }
+
+    /// Whether a status of success says that all events were accepted, so that a late one counts without its body. If not,
+    /// [`Encode::settle`] has the events.
+    fn status_decides(&self) -> bool {
+        true
     }
 }
 
@@ -99,7 +107,13 @@ impl HttpSender {
         loop {
             let (token, is_new) = match timeout_at(until, tokens.token(refused.as_ref(), wall)).await {
                 Ok(Ok(token)) => token,
-                Ok(Err(problem)) => return (failure(Failure::GenericError, problem), None),
+                Ok(Err(problem)) => {
+                    let kind = match problem {
+                        TokenFailure::Refused(_) => Failure::CredentialRefused,
+                        TokenFailure::Unavailable(_) => Failure::GenericError,
+                    };
+                    return (failure(kind, problem.to_string()), None);
+                }
                 Err(_) => return (failure(Failure::TimedOut, "no access token in time".to_owned()), None),
             };
             let mut outgoing = outgoing.clone();
@@ -120,6 +134,8 @@ impl Sender for HttpSender {
         let HttpTarget { destination, encoding } = &*self.target;
         let Batch { wall, wait, .. } = batch;
         let outgoing = encoding.encode(destination, &batch);
+        let status_decides = encoding.status_decides();
+        let events = batch.events.iter().filter(|_| !status_decides).map(|event| event.seq).collect::<Vec<_>>();
         // The events are in the request's body now. A late response must not keep them in memory.
         drop(batch);
         Box::pin(async move {
@@ -132,7 +148,9 @@ impl Sender for HttpSender {
                 Some(tokens) => Box::pin(self.send_authorized(tokens, outgoing, wait, wall)).await,
                 None => self.client.call(destination, outgoing, wall).answer(wait).await,
             };
-            (encoding.settle(result), late)
+            let mut result = encoding.settle(result, &events);
+            result.body.truncate(BODY_BYTES_MAX);
+            (result, late.filter(|_| status_decides))
         })
     }
 

@@ -299,9 +299,10 @@ impl WebhookClient {
             .scope(request_attempt.clone(), async move {
                 let lease = self.0.options.lease.clone();
                 let sending = self.send(Method::POST, destination, &outgoing, request_attempt, lease);
+                let kept_max = outgoing.response_bytes.max(response::BODY_BYTES_MAX);
                 // The body is dropped with its last byte. From here on only `again` may have a copy.
                 drop(outgoing);
-                let answer = response::read(sending, request_attempt, wall).await?;
+                let answer = response::read(sending, request_attempt, wall, kept_max).await?;
                 request_attempt.read();
                 Ok(answer)
             })

@@ -107,7 +107,7 @@ impl AttemptGuard {
         if by <= rest {
             return self.report(RequestResult { latency, ..answer });
         }
-        let taken = answer.outcome == Outcome::Delivered && latency <= plan.late_timeout;
+        let taken = answer.is_delivered() && latency <= plan.late_timeout;
         let late_report = self.await_late(response_faults::delayed(plan.response_timeout()));
         if taken {
             tokio::time::sleep(by - rest).await;

@@ -60,7 +60,7 @@ fn reason() -> impl Strategy<Value = Reason> {
 fn each_outcome_keeps_its_byte() {
     let names = "Delivered NotFound Disabled Full Unauthorized BadRequest TimedOut Busy PayloadTooLarge Probation \
         Canceled Aborted SocketError ResolutionError SessionQueueNotSupported Forbidden \
-        InvalidAzureFunctionDestination GenericError Delivering TransformationFailed";
+        InvalidAzureFunctionDestination GenericError Delivering TransformationFailed CredentialRefused";
     let read: Vec<_> = (0..=u8::MAX).filter_map(|byte| Some((byte, LastOutcome::of_byte(byte)?))).collect();
     assert_eq!(read.iter().map(|(_, last)| last.to_string()).collect::<Vec<_>>().join(" "), names);
     assert!(read.iter().enumerate().all(|(index, (byte, last))| (index, last.byte()) == (usize::from(*byte), *byte)));

@@ -219,7 +219,12 @@ fn successes_may_be_written_late_a_failure_and_ordered_events_may_not() {
     driver.command(Command::Hold);
     assert_eq!(driver.urgencies[2..], [WriteUrgency::Now]);
 
-    let order = OrderSettings { key: FilterKey::from("subject".to_owned()), tracked_max: 100, blocks: false };
+    let order = OrderSettings {
+        key: FilterKey::from("subject".to_owned()),
+        tracked_max: 100,
+        blocks: false,
+        one_of_a_key: false,
+    };
     let ordered = SubscriptionSettings { order: Some(Arc::new(order)), ..plain() };
     let mut driver = Driver::new(ordered, answers(vec![status(200)]));
     driver.publish(&[("yes", 1)]);

@@ -10,13 +10,14 @@ use ring::hmac;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget};
+use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, with_refused_credential};
 use crate::{
     deliver::{
         Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, clients, request::RequestError,
         sender::Encode,
     },
-    event::WallTime,
+    event::{Seq, WallTime},
+    policy::outcome::RequestResult,
 };
 
 /// The version of the service's interface.
@@ -93,7 +94,12 @@ impl Kind for StorageQueue {
             write!(url, "{}{parameter}", if index == 0 { '?' } else { '&' }).expect("a string takes everything");
         }
         let destination = at.destination(&url)?;
-        let encoding = Box::new(Messages { target: at.target.clone(), authorization, queue: self.clone() });
+        let encoding = Box::new(Messages {
+            service: service.name.clone(),
+            target: at.target.clone(),
+            authorization,
+            queue: self.clone(),
+        });
         let target = Arc::new(HttpTarget { destination, encoding });
         Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target, tokens }))
     }
@@ -110,6 +116,8 @@ impl Opening<'_> {
 
 /// Turns an event into a request that adds a message.
 struct Messages {
+    /// The name of the account's table in the settings.
+    service: String,
     target: ResourceTarget,
     authorization: Option<SharedKey>,
     queue: StorageQueue,
@@ -129,6 +137,14 @@ impl Encode for Messages {
             headers.push(("date", date.into()));
         }
         Ok(OutgoingRequest { headers, properties: Vec::new(), body, ..OutgoingRequest::default() })
+    }
+
+    /// An account refuses keys, signatures, networks and permissions with 403, and tokens with 401.
+    fn settle(&self, result: RequestResult, _: &[Seq]) -> RequestResult {
+        match result.status {
+            Some(401 | 403) => with_refused_credential(result, &self.service),
+            _ => result,
+        }
     }
 }
 

@@ -40,9 +40,11 @@ use crate::{
         Batch, Sender, Sent,
         convert::delivered_bytes,
         failure::failure,
-        identity::AccessToken,
+        identity::{AccessToken, TokenFailure},
         request::RequestError,
-        resource::{Opening, ResourceTarget, content_type, result_of, unreached, within},
+        resource::{
+            EventResults, Opening, ResourceTarget, content_type, credential_refused, result_of, unreached, within,
+        },
     },
     event::{Schema, WallTime},
     policy::{
@@ -95,6 +97,13 @@ struct PartitionState {
     session: Option<Session>,
     /// The broker asked for no requests until then.
     throttled_until: Option<Instant>,
+}
+
+/// The records of a request that go to one partition.
+struct PartitionPart {
+    records: RecordBatch,
+    /// The indexes of their events.
+    events: Vec<usize>,
 }
 
 /// When a request is made, and how long it may take.
@@ -233,15 +242,20 @@ impl Producer {
     }
 
     /// Writes the events, each partition's in one request.
-    async fn produce(&self, batch: Batch, limit: Limit) -> Result<(), RequestResult> {
+    async fn produce(&self, batch: Batch, limit: Limit, results: &EventResults) -> Result<(), RequestResult> {
         let open = self.ready(limit.wall).await?;
         let batches = self.encode(&batch, open.count());
         let batches = batches.map_err(|error| failure(Failure::GenericError, error.to_string()))?;
         // The records have the events now.
         drop(batch);
-        let writes = batches.into_iter().map(|(index, records)| self.write(open.id(index), records, limit));
+        let write =
+            async |(index, part): (usize, PartitionPart)| match self.write(open.id(index), part.records, limit).await {
+                Ok(()) => part.events.into_iter().for_each(|event| results.deliver(event)),
+                Err(failed) => part.events.into_iter().for_each(|event| results.fail(event, &failed)),
+            };
         // To the end, although one of them fails: records that arrive after the request was repeated would be out of order.
-        join_all(writes).await.into_iter().collect()
+        join_all(batches.into_iter().map(write)).await;
+        Ok(())
     }
 
     /// Writes records to a partition, once even if the answer is lost.
@@ -321,7 +335,7 @@ impl Producer {
     }
 
     /// The records of the events, by the index of their partition among `count`.
-    fn encode(&self, batch: &Batch, count: usize) -> Result<BTreeMap<usize, RecordBatch>, RequestError> {
+    fn encode(&self, batch: &Batch, count: usize) -> Result<BTreeMap<usize, PartitionPart>, RequestError> {
         let schema = self.target.schema;
         let is_binary = self.mode == ContentMode::Binary && schema == Schema::CloudEvents;
         let turn = self.turn.replace(self.turn.get().wrapping_add(1)) % count;
@@ -338,10 +352,10 @@ impl Producer {
             for event in &batch.events {
                 records.push(None, Some(&delivered_bytes(event, schema)?), &headers);
             }
-            return Ok([(turn, records)].into());
+            return Ok([(turn, PartitionPart { records, events: (0..batch.events.len()).collect() })].into());
         }
-        let mut batches: BTreeMap<usize, RecordBatch> = BTreeMap::new();
-        for event in &batch.events {
+        let mut batches: BTreeMap<usize, PartitionPart> = BTreeMap::new();
+        for (event_index, event) in batch.events.iter().enumerate() {
             let wire = delivered_bytes(event, schema)?;
             let (mut headers, mut key) = (common.clone(), None);
             for (name, value) in property::headers(&self.target.properties, Some(event)) {
@@ -354,8 +368,10 @@ impl Producer {
             let data = is_binary.then(|| binary(&wire, &mut headers));
             let value = data.as_ref().map_or(Some(&*wire), Option::as_deref);
             let index = key.as_deref().map_or(turn, |key| partition_of(key, count));
-            let records = batches.entry(index).or_insert_with(|| RecordBatch::new(timestamp, 0));
-            records.push(key.as_deref(), value, &headers.iter().collect());
+            let new_part = || PartitionPart { records: RecordBatch::new(timestamp, 0), events: Vec::new() };
+            let part = batches.entry(index).or_insert_with(new_part);
+            part.events.push(event_index);
+            part.records.push(key.as_deref(), value, &headers.iter().collect());
         }
         Ok(batches)
     }
@@ -365,17 +381,27 @@ impl Producer {
         let at = self.cluster.address();
         match problem {
             Problem::Connection(text) => unreached(Failure::SocketError, format!("{at}: {text}")),
-            Problem::Login(text) => result_of(401, format!("{at}: {text}")),
-            Problem::Version(text) | Problem::Token(text) => failure(Failure::GenericError, format!("{at}: {text}")),
+            Problem::Login(text) => credential_refused(&self.cluster.service, &format!("{at}: {text}")),
+            Problem::Token(problem @ TokenFailure::Refused(_)) => {
+                credential_refused(&self.cluster.service, &format!("{at}: {problem}"))
+            }
+            Problem::Token(problem @ TokenFailure::Unavailable(_)) => {
+                failure(Failure::GenericError, format!("{at}: {problem}"))
+            }
+            Problem::Version(text) => failure(Failure::GenericError, format!("{at}: {text}")),
             Problem::Broker(BrokerError::UnknownTopicOrPartition) => {
                 result_of(404, format!("{at}: the topic {} does not exist", self.topic))
             }
+            Problem::Broker(
+                error @ (BrokerError::TopicAuthorizationFailed
+                | BrokerError::ClusterAuthorizationFailed
+                | BrokerError::SaslAuthenticationFailed
+                | BrokerError::IllegalSaslState),
+            ) => credential_refused(&self.cluster.service, &format!("{at}: {error:?}")),
             Problem::Broker(error) => {
                 let status = match error {
                     BrokerError::MessageTooLarge | BrokerError::RecordListTooLarge => 413,
                     BrokerError::InvalidTopicException | BrokerError::CorruptMessage => 400,
-                    BrokerError::TopicAuthorizationFailed | BrokerError::ClusterAuthorizationFailed => 403,
-                    BrokerError::SaslAuthenticationFailed | BrokerError::IllegalSaslState => 401,
                     _ => 503,
                 };
                 result_of(status, format!("{at}: {error:?}"))
@@ -402,8 +428,9 @@ impl Sender for Producer {
         Box::pin(async move {
             let wait = batch.wait;
             let limit = Limit { wall: batch.wall, until: Instant::now() + wait };
-            let produce = async |batch| self.produce(batch, limit).await;
-            (within(wait, &self.cluster.address(), Ok(batch), produce).await, None)
+            let results = EventResults::new(&batch);
+            let produce = async |batch, results: &EventResults| self.produce(batch, limit, results).await;
+            (within(wait, &self.cluster.address(), results, Ok(batch), produce).await, None)
         })
     }
 

@@ -11,7 +11,7 @@ use async_nats::{
         message::PublishMessage,
     },
 };
-use futures_util::future::{LocalBoxFuture, try_join_all};
+use futures_util::future::{LocalBoxFuture, join_all};
 use tokio::sync::{Mutex, watch};
 
 use crate::{
@@ -19,7 +19,10 @@ use crate::{
         Batch, Sender, Sent,
         failure::failure,
         request::RequestError,
-        resource::{Connection, Opening, ResourceTarget, content_type, result_of, shared::Shared, unreached, within},
+        resource::{
+            Connection, EventResults, Opening, ResourceTarget, content_type, credential_refused, result_of,
+            shared::Shared, unreached, within,
+        },
     },
     event::WallTime,
     policy::outcome::{Failure, RequestResult},
@@ -38,6 +41,8 @@ pub(super) fn connect(at: &Opening<'_>, subject: &str) -> Result<Rc<dyn Sender>,
 
 /// A connection to a server, made when it is needed.
 struct Link {
+    /// The name of its table in the settings.
+    service: String,
     address: String,
     options: ConnectOptions,
     open: Mutex<Option<Context>>,
@@ -65,7 +70,13 @@ impl Link {
                 }
                 async {}
             });
-        Ok(Self { address: service.url.to_string(), options: log_in(options, service)?, open: Mutex::new(None), lost })
+        Ok(Self {
+            service: service.name.clone(),
+            address: service.url.to_string(),
+            options: log_in(options, service)?,
+            open: Mutex::new(None),
+            lost,
+        })
     }
 
     /// The connection, made if there is none.
@@ -77,7 +88,9 @@ impl Link {
         let opened = self.options.clone().connect(&self.address).await.map_err(|error| {
             let text = format!("{}: {error}", self.address);
             match error.kind() {
-                ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => result_of(401, text),
+                ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+                    credential_refused(&self.service, &text)
+                }
                 ConnectErrorKind::Dns => unreached(Failure::ResolutionError, text),
                 ConnectErrorKind::TimedOut => unreached(Failure::TimedOut, text),
                 _ => unreached(Failure::SocketError, text),
@@ -126,18 +139,25 @@ impl Publisher {
         batch.events.iter().map(message).collect()
     }
 
-    async fn publish(&self, messages: Vec<PublishMessage>, wait: Duration) -> Result<(), RequestResult> {
+    async fn publish(
+        &self,
+        messages: Vec<PublishMessage>,
+        wait: Duration,
+        results: &EventResults,
+    ) -> Result<(), RequestResult> {
         let mut context = self.link.context().await?;
         context.set_timeout(wait);
         let mut lost = self.link.lost.subscribe();
-        let publish = |message| async {
+        let publish = async |message| {
             let acknowledged = context.send_publish(self.subject.clone(), message).await?;
             acknowledged.await
         };
+        let publish_and_note = async |(index, message)| match publish(message).await {
+            Ok(_) => results.deliver(index),
+            Err(error) => results.fail(index, &self.result(&error)),
+        };
         tokio::select! {
-            sent = try_join_all(messages.into_iter().map(publish)) => {
-                sent.map(|_| ()).map_err(|error| self.result(&error))
-            }
+            _ = join_all(messages.into_iter().enumerate().map(publish_and_note)) => Ok(()),
             _ = lost.changed() => {
                 let text = format!("the connection to {} was lost before the acknowledgement", self.link.address);
                 Err(failure(Failure::SocketError, text))
@@ -175,10 +195,11 @@ fn no_stream(subject: &str) -> String {
 impl Sender for Publisher {
     fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
         let (messages, wait) = (self.messages(&batch), batch.wait);
+        let results = EventResults::new(&batch);
         drop(batch);
         Box::pin(async move {
-            let publish = async |messages| self.publish(messages, wait).await;
-            (within(wait, &self.link.address, messages, publish).await, None)
+            let publish = async |messages, results: &EventResults| self.publish(messages, wait, results).await;
+            (within(wait, &self.link.address, results, messages, publish).await, None)
         })
     }
 
