@@ -31,8 +31,9 @@ use crate::{
 const GONE: u16 = 410;
 
 impl Subscription {
+    /// A request that was aborted uses none of the attempts at its events: nothing was sent, or gridhook ended it.
     pub(super) fn on_finished(&mut self, id: RequestId, answer: &RequestResult, now: Timestamp, jitter: Jitter) {
-        self.finish_request(id, answer, true, now, jitter);
+        self.finish_request(id, answer, answer.outcome != Outcome::Aborted, now, jitter);
     }
 
     fn finish_request(
