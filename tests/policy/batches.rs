@@ -16,7 +16,7 @@ use gridhook::{
         filter::key::FilterKey,
         outcome::EventResult,
         property::PropertyGroup,
-        record::Health,
+        record::{Health, OPEN_EVENTS_MAX},
     },
 };
 
@@ -65,6 +65,23 @@ fn a_batch_that_is_too_large_is_halved_and_that_is_no_attempt() {
         "0s x×16 · 0s x×8 · 0s x×4 · 0s ok×2 · 0s ok×2 · 0s ok×2 · 0s ok×2 · 0s ok×2 · 0s ok×2 · 0s ok×2 · 0s ok×2"
     ]
     .assert_eq(&driver.run());
+}
+
+#[test]
+fn events_in_flight_are_bounded_whatever_the_settings_allow() {
+    const EVENTS: usize = 3 * OPEN_EVENTS_MAX;
+    let settings = SubscriptionSettings { concurrency_max: 10_000, ..in_batches(5_000, u64::MAX) };
+    let endpoint = Box::new(|_: &OutgoingBatch| Some((Duration::from_secs(10), status(200))));
+    let mut driver = Driver::new(settings, endpoint);
+    driver.is_large();
+    driver.publish(&vec![("yes", 1); EVENTS]);
+    let mut open_max = 0;
+    for _ in 0..200 {
+        driver.run_for(Duration::from_secs(1));
+        open_max = open_max.max(driver.disk.cursor.lanes[0].open.len());
+    }
+    assert!(open_max <= OPEN_EVENTS_MAX && open_max > OPEN_EVENTS_MAX / 2, "{open_max}");
+    assert_eq!(driver.disk.cursor.counters.delivered, EVENTS as u64);
 }
 
 #[test]
