@@ -39,8 +39,18 @@ pub struct Clock(Arc<ClockSource>);
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a process has one clock")]
 enum ClockSource {
-    System { started: Instant, follower: Mutex<Follower>, seen: LastReading, skew: Skew, pause: ExpiryPause },
-    Manual { at: Mutex<Timestamp>, expiry_is_paused: AtomicBool },
+    System {
+        started: Instant,
+        follower: Mutex<Follower>,
+        seen: LastReading,
+        skew: Skew,
+        pause: ExpiryPause,
+        is_continued: bool,
+    },
+    Manual {
+        at: Mutex<Timestamp>,
+        expiry_is_paused: AtomicBool,
+    },
 }
 
 /// A deliberate error of the wall clock, for chaos tests. Clones share it.
@@ -93,7 +103,7 @@ impl Clock {
     /// The same, with an error of the wall clock for chaos tests.
     pub fn skewed(skew: Skew) -> Self {
         let follower = Follower::new(skew.of(wall()));
-        Self::following(follower, skew, ExpiryPause::default())
+        Self::following(follower, skew, ExpiryPause::default(), false)
     }
 
     /// The same, continuing after an earlier process; and what an operator should know about it.
@@ -112,12 +122,12 @@ impl Clock {
             limits,
             ..ExpiryPause::default()
         };
-        (Self::following(follower, skew, pause), jump)
+        (Self::following(follower, skew, pause, past.is_some()), jump)
     }
 
-    fn following(follower: Follower, skew: Skew, pause: ExpiryPause) -> Self {
+    fn following(follower: Follower, skew: Skew, pause: ExpiryPause, is_continued: bool) -> Self {
         let (follower, seen) = (Mutex::new(follower), LastReading::default());
-        Self(Arc::new(ClockSource::System { started: instant(), follower, seen, skew, pause }))
+        Self(Arc::new(ClockSource::System { started: instant(), follower, seen, skew, pause, is_continued }))
     }
 
     /// The wall clock, for whatever other parties compare.
@@ -132,6 +142,15 @@ impl Clock {
     pub fn to_wall(&self, at: Timestamp) -> WallTime {
         let passed = self.now().since(at);
         WallTime(self.wall().timestamp().before(passed).0)
+    }
+
+    /// Whether it continues the clock of an earlier process. It then began earlier than that one ended only because a wrong clock
+    /// was corrected or an operator confirmed it; otherwise nothing is known about the wall clock.
+    pub fn is_continued(&self) -> bool {
+        match &*self.0 {
+            ClockSource::System { is_continued, .. } => *is_continued,
+            ClockSource::Manual { .. } => true,
+        }
     }
 
     /// Whether nothing may be given up, trimmed or deleted by age, because the clock may be wrong.

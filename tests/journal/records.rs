@@ -284,11 +284,13 @@ pub(super) fn page() -> impl Strategy<Value = OutcomePage> {
 }
 
 pub(super) fn floor() -> impl Strategy<Value = FloorRecord> {
-    any::<[u64; 5]>().prop_map(|[floor, next, count, bytes, appended]| FloorRecord {
+    let set_back = proptest::option::of((1..u64::MAX).prop_map(Seq));
+    (any::<[u64; 5]>(), set_back).prop_map(|([floor, next, count, bytes, appended], set_back)| FloorRecord {
         floor: Seq(floor),
         next: Seq(next),
         running: LogTail { count, bytes },
         appended: Timestamp(appended),
+        set_back,
     })
 }
 
