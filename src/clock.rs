@@ -14,8 +14,8 @@
 //!   confirms the wall clock, or after [`ClockLimits::expiry_pause_max`] without another jump.
 //! - A wall clock that returns to its time before such a jump resumes expiry: the jump was the mistake.
 //!
-//! Times that must agree with other parties, such as the expiry of a token, use [`Clock::wall`], which follows the wall
-//! clock at once.
+//! Times that other parties compare, such as those of signatures and tokens, are a [`WallTime`] of [`Clock::wall`], which
+//! follows the wall clock at once.
 //!
 //! What it does not do: no time zones, sleeps or timers. A timer reads the clock when it fires, and finds out whether
 //! it was early.
@@ -30,7 +30,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::Timestamp;
+use crate::event::{Timestamp, WallTime};
 
 /// A clock. Clones share their time.
 #[derive(Clone, Debug)]
@@ -39,8 +39,18 @@ pub struct Clock(Arc<ClockSource>);
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a process has one clock")]
 enum ClockSource {
-    System { started: Instant, follower: Mutex<Follower>, seen: LastReading, skew: Skew, pause: ExpiryPause },
-    Manual { at: Mutex<Timestamp>, expiry_is_paused: AtomicBool },
+    System {
+        started: Instant,
+        follower: Mutex<Follower>,
+        seen: LastReading,
+        skew: Skew,
+        pause: ExpiryPause,
+        is_continued: bool,
+    },
+    Manual {
+        at: Mutex<Timestamp>,
+        expiry_is_paused: AtomicBool,
+    },
 }
 
 /// A deliberate error of the wall clock, for chaos tests. Clones share it.
@@ -93,7 +103,7 @@ impl Clock {
     /// The same, with an error of the wall clock for chaos tests.
     pub fn skewed(skew: Skew) -> Self {
         let follower = Follower::new(skew.of(wall()));
-        Self::following(follower, skew, ExpiryPause::default())
+        Self::following(follower, skew, ExpiryPause::default(), false)
     }
 
     /// The same, continuing after an earlier process; and what an operator should know about it.
@@ -112,19 +122,34 @@ impl Clock {
             limits,
             ..ExpiryPause::default()
         };
-        (Self::following(follower, skew, pause), jump)
+        (Self::following(follower, skew, pause, past.is_some()), jump)
     }
 
-    fn following(follower: Follower, skew: Skew, pause: ExpiryPause) -> Self {
+    fn following(follower: Follower, skew: Skew, pause: ExpiryPause, is_continued: bool) -> Self {
         let (follower, seen) = (Mutex::new(follower), LastReading::default());
-        Self(Arc::new(ClockSource::System { started: instant(), follower, seen, skew, pause }))
+        Self(Arc::new(ClockSource::System { started: instant(), follower, seen, skew, pause, is_continued }))
     }
 
-    /// The wall clock, for comparison with times from other parties.
-    pub fn wall(&self) -> Timestamp {
+    /// The wall clock, for whatever other parties compare.
+    pub fn wall(&self) -> WallTime {
         match &*self.0 {
-            ClockSource::System { skew, .. } => skew.of(wall()),
-            ClockSource::Manual { .. } => self.now(),
+            ClockSource::System { skew, .. } => WallTime(skew.of(wall()).0),
+            ClockSource::Manual { .. } => WallTime(self.now().0),
+        }
+    }
+
+    /// The wall time at which this clock read `at`, if the wall clock was not set since.
+    pub fn to_wall(&self, at: Timestamp) -> WallTime {
+        let passed = self.now().since(at);
+        WallTime(self.wall().timestamp().before(passed).0)
+    }
+
+    /// Whether it continues the clock of an earlier process. It then began earlier than that one ended only because a wrong clock
+    /// was corrected or an operator confirmed it; otherwise nothing is known about the wall clock.
+    pub fn is_continued(&self) -> bool {
+        match &*self.0 {
+            ClockSource::System { is_continued, .. } => *is_continued,
+            ClockSource::Manual { .. } => true,
         }
     }
 
@@ -140,7 +165,7 @@ impl Clock {
         let elapsed = instant().saturating_duration_since(*started);
         let over = pause.lock().as_ref().is_none_or(|unconfirmed| unconfirmed.rest <= elapsed);
         // The time alone confirms nothing while this process knows its clock to be wrong.
-        if !over || distance(self.now(), self.wall()) > pause.limits.jump_max {
+        if !over || distance(self.now(), self.wall().timestamp()) > pause.limits.jump_max {
             return true;
         }
         pause.end();
@@ -159,7 +184,7 @@ impl Clock {
     pub fn past(&self, boot: Option<&str>) -> Option<ClockRecord> {
         let ClockSource::System { started, pause, .. } = &*self.0 else { return None };
         let elapsed = instant().saturating_duration_since(*started);
-        let reported = if pause.confirmed.load(Ordering::Relaxed) { self.wall() } else { self.now() };
+        let reported = if pause.confirmed.load(Ordering::Relaxed) { self.wall().timestamp() } else { self.now() };
         let rest = |unconfirmed: &UnconfirmedJump| UnconfirmedJump {
             rest: unconfirmed.rest.saturating_sub(elapsed),
             ..unconfirmed.clone()

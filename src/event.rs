@@ -147,6 +147,47 @@ impl fmt::Display for Timestamp {
     }
 }
 
+/// A point in time by the machine's wall clock, in microseconds since 1970-01-01T00:00:00Z: for whatever other parties compare
+/// with their own clocks, such as signatures, tokens and dates in headers.
+///
+/// A type of its own, because a [`Timestamp`] follows the wall clock slowly: after a step of two hours it is wrong for 40 hours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WallTime(pub u64);
+
+impl WallTime {
+    /// The time `by` later.
+    #[must_use]
+    pub fn after(self, by: Duration) -> Self {
+        Self(self.timestamp().after(by).0)
+    }
+
+    /// The duration since `earlier`; zero if that is later.
+    pub fn since(self, earlier: Self) -> Duration {
+        self.timestamp().since(earlier.timestamp())
+    }
+
+    /// The time since 1970-01-01T00:00:00Z.
+    pub fn since_epoch(self) -> Duration {
+        Duration::from_micros(self.0)
+    }
+
+    /// By how many seconds it is ahead of `time`; negative if it is behind.
+    pub fn seconds_ahead_of(self, time: Timestamp) -> f64 {
+        self.timestamp().since(time).as_secs_f64() - time.since(self.timestamp()).as_secs_f64()
+    }
+
+    /// The same for records and for comparisons with times that other parties have set, such as the expiry of a token.
+    pub fn timestamp(self) -> Timestamp {
+        Timestamp(self.0)
+    }
+}
+
+impl fmt::Display for WallTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.timestamp().fmt(f)
+    }
+}
+
 /// The schema of published or delivered events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Schema {

@@ -247,3 +247,13 @@ fn a_clock_pauses_expiry_after_a_jump_until_it_is_confirmed_or_the_time_is_over(
     skew.ahead(Duration::ZERO);
     assert!(!clock.expiry_is_paused(), "the time is over");
 }
+
+#[test]
+fn a_past_time_is_converted_to_the_wall_clock_of_now() {
+    let skew = Skew::default();
+    let clock = Clock::skewed(skew.clone());
+    let began = clock.now();
+    skew.ahead(seconds(7_200));
+    let ahead = clock.to_wall(began).seconds_ahead_of(began);
+    assert!((7_000.0..7_400.0).contains(&ahead), "{ahead}");
+}

@@ -605,7 +605,7 @@ fn editions_of_ones_own_are_read_from_a_folder_and_checked() {
             |
         100 | Sleepy = "10s"
             | ^^^^^^
-        unknown variant `Sleepy`, expected one of `NotFound`, `Disabled`, `Full`, `Unauthorized`, `BadRequest`, `TimedOut`, `Busy`, `PayloadTooLarge`, `SocketError`, `ResolutionError`, `SessionQueueNotSupported`, `Forbidden`, `InvalidAzureFunctionDestination`, `GenericError`, `TransformationFailed`"#]].assert_eq(&shown(&current.replace("Busy = ", "Sleepy = ")));
+        unknown variant `Sleepy`, expected one of `NotFound`, `Disabled`, `Full`, `Unauthorized`, `BadRequest`, `TimedOut`, `Busy`, `PayloadTooLarge`, `SocketError`, `ResolutionError`, `SessionQueueNotSupported`, `Forbidden`, `InvalidAzureFunctionDestination`, `GenericError`, `TransformationFailed`, `CredentialRefused`"#]].assert_eq(&shown(&current.replace("Busy = ", "Sleepy = ")));
 }
 
 #[test]

@@ -168,7 +168,7 @@ async fn commands_outlive_the_actor_that_took_them() {
 async fn a_new_subscription_has_its_backlog_before_its_actor_runs() {
     let (registry, journal, clock, _hand) = journaled_registry(&MemoryStore::new(), LONG);
     let topic = put(&registry).await;
-    let start = clock.wall();
+    let start = clock.now();
     journal.publish(topic.partition(), sealed(&[("yes", 10), ("yes", 10)]), None).await.expect("published");
     for number in 0..20 {
         let record = SubscriptionRecord {

@@ -236,7 +236,7 @@ fn server_errors_say_what_to_do() {
     check(
         "dead-letters list orders billing --reason TimeToLiveExeeded",
         expect![[
-            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: reason is "TimeToLiveExeeded"; allowed are MaxDeliveryAttemptsExceeded, TimeToLiveExceeded, UndeliverableDueToProbationCausedByClientError, Quarantined, Missing, BacklogExceeded, Rejected, RedriveCanceled, UndeliverableDueToHttpNotFound, UndeliverableDueToDisabled, UndeliverableDueToFull, UndeliverableDueToHttpUnauthorized, UndeliverableDueToHttpBadRequest, UndeliverableDueToTimedOut, UndeliverableDueToHttpBusy, UndeliverableDueToHttpPayloadTooLarge, UndeliverableDueToSocketError, UndeliverableDueToResolutionError, UndeliverableDueToSessionQueueNotSupported, UndeliverableDueToHttpForbidden, UndeliverableDueToInvalidAzureFunctionDestination, UndeliverableDueToGenericError, TransformationFailed."#
+            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: reason is "TimeToLiveExeeded"; allowed are MaxDeliveryAttemptsExceeded, TimeToLiveExceeded, UndeliverableDueToProbationCausedByClientError, Quarantined, Missing, BacklogExceeded, Rejected, RedriveCanceled, UndeliverableDueToHttpNotFound, UndeliverableDueToDisabled, UndeliverableDueToFull, UndeliverableDueToHttpUnauthorized, UndeliverableDueToHttpBadRequest, UndeliverableDueToTimedOut, UndeliverableDueToHttpBusy, UndeliverableDueToHttpPayloadTooLarge, UndeliverableDueToSocketError, UndeliverableDueToResolutionError, UndeliverableDueToSessionQueueNotSupported, UndeliverableDueToHttpForbidden, UndeliverableDueToInvalidAzureFunctionDestination, UndeliverableDueToGenericError, TransformationFailed, UndeliverableDueToCredentialRefused."#
         ]],
     );
     check(

@@ -34,7 +34,7 @@ use crate::{
         tokens::{self, ForwardedToken, Token, TokenProblem},
     },
     dashboard::session,
-    event::Timestamp,
+    event::WallTime,
     publish::auth::bearer::{BearerProblem, TokenHolder},
 };
 
@@ -161,15 +161,15 @@ impl AdminCaller {
     }
 
     /// Waits until the caller's token is revoked, replaced or expires.
-    pub(super) async fn ended(&self, now: Timestamp) {
+    pub(super) async fn ended(&self, wall: WallTime) {
         match self {
-            Self::Named(token) => token.ended(now).await,
+            Self::Named(token) => token.ended(wall).await,
             Self::Admin(replaced) => {
                 let mut replaced = replaced.clone();
                 // An error: the server ends.
                 replaced.changed().await.ok();
             }
-            Self::Holder(holder) => tokio::time::sleep(holder.expires.since(now)).await,
+            Self::Holder(holder) => tokio::time::sleep(holder.expires.since(wall.timestamp())).await,
             Self::Declared => std::future::pending().await,
         }
     }
@@ -227,7 +227,7 @@ async fn authenticate(request: &HttpRequest, control: &Control) -> Result<Permis
     let permissions_of = |given: &str| {
         let replaced = token.replacements();
         if !token.is(given) {
-            return control.permissions_of(request, given, now);
+            return control.permissions_of(request, given);
         }
         Ok(Permissions::new(AdminCaller::Admin(replaced), vec![Grant::everywhere(TokenRole::Admin)]))
     };
@@ -261,9 +261,9 @@ impl Control {
     }
 
     /// What a named token or an access token of the issuer permits.
-    fn permissions_of(&self, request: &HttpRequest, token: &str, now: Timestamp) -> Result<Permissions, AdminError> {
+    fn permissions_of(&self, request: &HttpRequest, token: &str) -> Result<Permissions, AdminError> {
+        let wall = self.clock.wall();
         if token.starts_with(tokens::PREFIX) {
-            let wall = self.clock.wall();
             let found = match request.extensions().get::<ForwardedToken>() {
                 Some(forwarded) => forwarded.find(token, wall),
                 None => self.registry.tokens().find(token, wall),
@@ -277,7 +277,7 @@ impl Control {
                 Err(TokenProblem::Expired) => Err(AdminError::RefusedToken("The token has expired")),
             };
         }
-        match self.operators.as_ref().map(|issuer| issuer.grants(token, now)) {
+        match self.operators.as_ref().map(|issuer| issuer.grants(token, wall)) {
             Some(Ok((holder, grants))) => Ok(Permissions::new(AdminCaller::Holder(holder), grants)),
             Some(Err(BearerProblem::Refused(why))) => Err(AdminError::RefusedToken(why)),
             Some(Err(BearerProblem::Forbidden(_))) => Err(AdminError::NoRole),

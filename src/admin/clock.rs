@@ -8,7 +8,7 @@ use crate::api::clock::ClockView;
 /// `GET /clock`.
 pub(super) async fn report(control: web::Data<Control>) -> HttpResponse {
     let (time, wall) = (control.clock.now(), control.clock.wall());
-    let ahead = wall.since(time).as_secs_f64() - time.since(wall).as_secs_f64();
+    let ahead = wall.seconds_ahead_of(time);
     HttpResponse::Ok().json(ClockView {
         time: time.to_string(),
         wall_clock: wall.to_string(),

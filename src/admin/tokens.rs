@@ -56,7 +56,8 @@ pub(super) async fn create(
 ) -> Result<HttpResponse, AdminError> {
     let body: TokenBody = model::read(model::parse(&read_body(payload).await?)?)?;
     let caller = AdminCaller::of(&request)?;
-    let (name, now) = (checked_name(&body.name)?, control.clock.wall());
+    let name = checked_name(&body.name)?;
+    let now = control.clock.wall().timestamp();
     let (roles, scopes) = (roles(&body.roles)?, scopes(&body.scopes)?);
     let expires = body.expires.as_deref().map(|expires| expiry(expires, now)).transpose()?;
     let is_portal = roles.contains(&TokenRole::Portal);

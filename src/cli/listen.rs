@@ -132,7 +132,7 @@ impl ListenEndpoint {
         if new == 0 {
             return;
         }
-        let time = self.clock.now();
+        let time = self.clock.wall();
         self.out(&format!("{time} {new} events ({events} in total, in {requests} requests)"));
     }
 
@@ -150,7 +150,7 @@ impl ListenEndpoint {
 
     /// Prints the events of a request.
     fn print(&self, request: &HttpRequest, status: StatusCode, events: &[&RawValue]) {
-        let time = self.clock.now();
+        let time = self.clock.wall();
         let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or("-");
         let (count, subscription) = (header("aeg-delivery-count"), header("aeg-subscription-name"));
         let status = status.as_u16();
@@ -162,7 +162,7 @@ impl ListenEndpoint {
             };
             let json = || {
                 print::json_line(&serde_json::json!({
-                    "time": time.to_event_grid(),
+                    "time": time.to_string(),
                     "status": status,
                     "subscription": subscription,
                     "deliveryCount": count.parse::<u32>().ok(),

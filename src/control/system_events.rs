@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::record::{audit::AuditRecord, subscription::SubscriptionRecord, topic::TopicRecord};
 use crate::{
     clock::Clock,
-    event::{PartitionId, Timestamp},
+    event::{PartitionId, WallTime},
 };
 
 /// Maximum number of events that wait to be published.
@@ -30,7 +30,7 @@ pub struct SystemEvent {
     /// The resource that it is about.
     pub subject: String,
     /// When it happened.
-    pub at: Timestamp,
+    pub at: WallTime,
     /// Its data.
     pub data: Value,
     /// The partition of the topic whose event subscription it is about.
@@ -53,9 +53,14 @@ impl SystemEvents {
         (Arc::new(Self { clock, queue, published: AtomicU64::new(0), dropped: AtomicU64::new(0) }), waiting)
     }
 
+    /// The time of an event that happens now.
+    pub fn wall(&self) -> WallTime {
+        self.clock.wall()
+    }
+
     /// Puts an event into the queue.
     pub fn report(&self, event_type: &'static str, subject: String, partition: Option<PartitionId>, data: Value) {
-        let (id, at) = (Uuid::new_v4().to_string(), self.clock.now());
+        let (id, at) = (Uuid::new_v4().to_string(), self.wall());
         if self.queue.try_send(SystemEvent { id, event_type, subject, at, data, partition }).is_err() {
             self.count(false);
         }

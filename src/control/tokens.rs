@@ -21,7 +21,7 @@ use super::{
     registry::{Error, json, parse},
 };
 use crate::{
-    event::Timestamp,
+    event::{Timestamp, WallTime},
     journal::{Journal, MetaChange},
     store::keys::MetaKind,
 };
@@ -61,11 +61,11 @@ impl Token {
     ///
     /// # Errors
     /// If not.
-    pub fn check(&self, text: &str, now: Timestamp) -> Result<(), TokenProblem> {
+    pub fn check(&self, text: &str, wall: WallTime) -> Result<(), TokenProblem> {
         if !bool::from(self.record.digest.as_bytes().ct_eq(digest(text).as_bytes())) {
             return Err(TokenProblem::Unknown);
         }
-        if self.record.is_expired(now) { Err(TokenProblem::Expired) } else { Ok(()) }
+        if self.record.is_expired(wall) { Err(TokenProblem::Expired) } else { Ok(()) }
     }
 
     /// The name.
@@ -84,12 +84,12 @@ impl Token {
         TokenRecord { last_used: used.map(Timestamp), ..self.record.clone() }
     }
 
-    /// Waits until the token is revoked, or expires by a clock that is `now` at present.
-    pub async fn ended(&self, now: Timestamp) {
+    /// Waits until the token is revoked, or expires by a wall clock that reads `wall` at present.
+    pub async fn ended(&self, wall: WallTime) {
         let mut revoked = self.ended.subscribe();
         let expired = async {
             match self.record.expires {
-                Some(expires) => tokio::time::sleep(expires.since(now)).await,
+                Some(expires) => tokio::time::sleep(expires.since(wall.timestamp())).await,
                 None => std::future::pending().await,
             }
         };
@@ -109,8 +109,8 @@ impl ForwardedToken {
     ///
     /// # Errors
     /// If it is another one, or has expired.
-    pub fn find(&self, text: &str, now: Timestamp) -> Result<Arc<Token>, TokenProblem> {
-        self.0.check(text, now).map(|()| Arc::clone(&self.0))
+    pub fn find(&self, text: &str, wall: WallTime) -> Result<Arc<Token>, TokenProblem> {
+        self.0.check(text, wall).map(|()| Arc::clone(&self.0))
     }
 }
 
@@ -176,8 +176,8 @@ impl Tokens {
                 return Err(Error::Stale(format!("The token '{}' exists; revoke it first.", token.name())));
             }
             if tokens.by_name.len() >= TOKENS_MAX {
-                let now = token.record.created;
-                let expired = tokens.by_name.values().filter(|token| token.record.is_expired(now));
+                let wall = WallTime(token.record.created.0);
+                let expired = tokens.by_name.values().filter(|token| token.record.is_expired(wall));
                 for key in expired.map(|token| token.record.key()).collect::<Vec<_>>() {
                     tokens.remove(&key);
                     changes.push(MetaChange::Delete(MetaKind::Token, key));
@@ -223,15 +223,15 @@ impl Tokens {
     ///
     /// # Errors
     /// If it does not exist or has expired.
-    pub fn find(&self, text: &str, now: Timestamp) -> Result<Arc<Token>, TokenProblem> {
+    pub fn find(&self, text: &str, wall: WallTime) -> Result<Arc<Token>, TokenProblem> {
         let digest = digest(text);
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
         let token = tokens.by_digest.get(&digest).ok_or(TokenProblem::Unknown)?;
-        token.check(text, now)?;
-        token.used.fetch_max(now.0, Ordering::Relaxed);
+        token.check(text, wall)?;
+        token.used.fetch_max(wall.0, Ordering::Relaxed);
         let stored = token.use_stored.load(Ordering::Relaxed);
-        let is_due = now.since(Timestamp(stored)) >= USE_INTERVAL;
-        if is_due && token.use_stored.compare_exchange(stored, now.0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        let is_due = wall.timestamp().since(Timestamp(stored)) >= USE_INTERVAL;
+        if is_due && token.use_stored.compare_exchange(stored, wall.0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             // Queued while the table is locked, so that it cannot follow the deletion of the record.
             drop(self.journal.change(vec![put(&token.record())]));
         }

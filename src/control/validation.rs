@@ -27,7 +27,7 @@ use crate::{
         handshake::{EventEnvelope, deletion_notice, permission_request, validation_request},
         request::ORIGIN,
     },
-    event::Timestamp,
+    event::{Timestamp, WallTime},
     policy::{
         outcome::{Failure, Outcome},
         validation::{self, Handshake, HandshakeTimes, TRIES, ValidationFailure, ValidationResponse, ValidationResult},
@@ -155,12 +155,13 @@ impl EndpointValidator {
         confirmation: ConfirmationMethod,
     ) -> (ValidationAnswer, ValidationInProgress<'_>) {
         let (id, token) = (Uuid::new_v4(), format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()));
-        let (now, code) = (self.clock.now(), id.to_string().to_uppercase());
-        let url = self.validation_url(plan, &id, now, &token);
+        let code = id.to_string().to_uppercase();
+        let wall = self.clock.wall();
+        let url = self.validation_url(plan, &id, wall, &token);
         let in_progress = ValidationInProgress { validator: self, id: id.to_string() };
         self.in_progress().insert(in_progress.id.clone());
         let event_id = Uuid::new_v4().to_string();
-        let envelope = EventEnvelope { id: &event_id, topic, now };
+        let envelope = EventEnvelope { id: &event_id, topic, wall };
         let (verdict, status) = match self.send_validation(plan, &envelope, &code, &url, confirmation).await {
             Err(cause) => (ValidationResult::Refused(cause), None),
             // The others have no handshake.
@@ -190,7 +191,7 @@ impl EndpointValidator {
     pub async fn reach(&self, plan: &DeliveryPlan) -> Result<(), String> {
         let wait = self.validation.times.answer;
         let sender = plan.sender(&self.client)?;
-        match tokio::time::timeout(wait, sender.reach(self.clock.now())).await {
+        match tokio::time::timeout(wait, sender.reach(self.clock.wall())).await {
             Ok(reached) => reached,
             Err(_) => Err(format!("no answer within {wait:?}")),
         }
@@ -224,7 +225,8 @@ impl EndpointValidator {
         let unanswered =
             |detail: String| ValidationFailure::Unanswered { outcome: Outcome::Failed(Failure::GenericError), detail };
         if let Some(tokens) = plan.tokens(&self.client).map_err(unanswered)? {
-            let (token, _) = tokens.token(None, self.clock.now()).await.map_err(unanswered)?;
+            let (token, _) =
+                tokens.token(None, self.clock.wall()).await.map_err(|problem| unanswered(problem.to_string()))?;
             token.authorize(&mut outgoing);
         }
         let _permit = client.sockets().take();
@@ -242,11 +244,11 @@ impl EndpointValidator {
         response.map(|response| Some((handshake, response)))
     }
 
-    fn validation_url(&self, plan: &DeliveryPlan, id: &Uuid, now: Timestamp, token: &str) -> String {
+    fn validation_url(&self, plan: &DeliveryPlan, id: &Uuid, wall: WallTime, token: &str) -> String {
         let ValidationSettings { public_url, .. } = &self.validation;
         let name = plan.record.name.as_str();
         format!(
-            "{public_url}/eventsubscriptions/{name}/validate?id={id}&t={now}&apiVersion={API_VERSION}&token={token}"
+            "{public_url}/eventsubscriptions/{name}/validate?id={id}&t={wall}&apiVersion={API_VERSION}&token={token}"
         )
     }
 
@@ -264,24 +266,24 @@ impl EndpointValidator {
             return;
         };
         let tokens = plan.tokens(&self.client);
-        let (plan, topic, now) = (Arc::clone(plan), topic.to_owned(), self.clock.now());
+        let (plan, topic, wall) = (Arc::clone(plan), topic.to_owned(), self.clock.wall());
         actix_rt::spawn(async move {
             let id = Uuid::new_v4().to_string();
-            let envelope = EventEnvelope { id: &id, topic: &topic, now };
+            let envelope = EventEnvelope { id: &id, topic: &topic, wall };
             let Some(destination) = plan.webhook() else { return };
             let mut outgoing = deletion_notice(destination, &envelope, &subscription_id);
             match tokens {
                 Ok(None) => {}
-                Ok(Some(tokens)) => match tokens.token(None, now).await {
+                Ok(Some(tokens)) => match tokens.token(None, wall).await {
                     Ok((token, _)) => token.authorize(&mut outgoing),
                     Err(problem) => {
-                        return tracing::debug!(topic, subscription = %name, problem, "endpoint not notified");
+                        return tracing::debug!(topic, subscription = %name, %problem, "endpoint not notified");
                     }
                 },
                 Err(problem) => return tracing::debug!(topic, subscription = %name, problem, "endpoint not notified"),
             }
             let (waits, _permit) = (RequestTimeouts { response: DELETION_NOTICE_TIMEOUT }, client.sockets().take());
-            let answer = client.post(destination, outgoing, &waits, now).await;
+            let answer = client.post(destination, outgoing, &waits, wall).await;
             tracing::debug!(topic, subscription = %name, outcome = %answer.outcome, "deletion notice sent");
             drop(permit);
         });

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::trust::{TrustError, identity, wrong};
-use crate::event::Timestamp;
+use crate::event::WallTime;
 
 /// `client_assertion_type`.
 pub(super) const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
@@ -49,10 +49,10 @@ impl IdentityCertificate {
     }
 
     /// An assertion of `client_id` for `audience`, the URL of tokens.
-    pub(super) fn sign(&self, client_id: &str, audience: &str, now: Timestamp) -> Result<String, String> {
+    pub(super) fn sign(&self, client_id: &str, audience: &str, wall: WallTime) -> Result<String, String> {
         let (certificate, signer) = self.load().map_err(|error| error.to_string())?;
         let id: [u8; 16] = generate(&SystemRandom::new()).map_err(|_| "no random number".to_owned())?.expose();
-        let seconds = now.since(Timestamp::default()).as_secs();
+        let seconds = wall.since_epoch().as_secs();
         let text = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
         let part = |value: &Value| text(value.to_string().as_bytes());
         let header = json!({"alg": "PS256", "typ": "JWT", "x5t#S256": text(&Sha256::digest(&certificate))});

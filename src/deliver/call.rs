@@ -26,7 +26,7 @@ use super::{
     webhook::{LatePermit, WebhookClient},
 };
 use crate::{
-    event::Timestamp,
+    event::WallTime,
     policy::outcome::{Failure, Outcome, RequestResult},
 };
 
@@ -53,12 +53,12 @@ impl<'a> RequestInFlight<'a> {
         client: &'a WebhookClient,
         destination: &'a Destination,
         outgoing: OutgoingRequest,
-        now: Timestamp,
+        wall: WallTime,
     ) -> Self {
         let outgoing = Rc::new(outgoing);
         let first = RequestAttempt::new(false);
         first.again.set(Some(Rc::clone(&outgoing)));
-        let attempts = Box::pin(client.attempts(destination, outgoing, Rc::clone(&first), now));
+        let attempts = Box::pin(client.attempts(destination, outgoing, Rc::clone(&first), wall));
         Self { client, destination, attempts, first }
     }
 

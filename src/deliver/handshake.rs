@@ -26,7 +26,7 @@ use super::{
     webhook::WebhookClient,
 };
 use crate::{
-    event::{Schema, Timestamp},
+    event::{Schema, WallTime},
     policy::{
         outcome::{Failure, RequestResult},
         validation::{Handshake, ValidationFailure, ValidationResponse},
@@ -41,7 +41,7 @@ pub struct EventEnvelope<'a> {
     /// The topic's resource id.
     pub topic: &'a str,
     /// The current time.
-    pub now: Timestamp,
+    pub wall: WallTime,
 }
 
 /// The handshake request for Event Grid schemas, with the validation code and the URL for manual validation.
@@ -85,9 +85,9 @@ pub fn deletion_notice(
             ("application/json; charset=utf-8", json!([event_grid(envelope, kind, data)]))
         }
         Schema::CloudEvents => {
-            let EventEnvelope { id, topic, now } = envelope;
+            let EventEnvelope { id, topic, wall } = envelope;
             let event = json!({
-                "id": id, "source": topic, "type": kind, "time": now.to_event_grid(), "data": data, "specversion": "1.0",
+                "id": id, "source": topic, "type": kind, "time": wall.to_string(), "data": data, "specversion": "1.0",
             });
             ("application/cloudevents+json; charset=utf-8", event)
         }
@@ -96,14 +96,14 @@ pub fn deletion_notice(
 }
 
 fn event_grid(envelope: &EventEnvelope<'_>, event_type: &str, data: Value) -> Value {
-    let EventEnvelope { id, topic, now } = envelope;
+    let EventEnvelope { id, topic, wall } = envelope;
     json!({
         "id": id,
         "topic": topic,
         "subject": "",
         "data": data,
         "eventType": event_type,
-        "eventTime": now.to_event_grid(),
+        "eventTime": wall.to_string(),
         "metadataVersion": "1",
         "dataVersion": "1",
     })
@@ -190,7 +190,7 @@ async fn read_response(handshake: Handshake, response: &mut ClientResponse) -> V
     // Only this body is used. Others may never end.
     if handshake == Handshake::EventGrid && response.status() == StatusCode::OK {
         let mut kept = BytesMut::new();
-        read_body(response, &mut kept, BODY_BYTES_MAX).await;
+        read_body(response, &mut kept, BODY_BYTES_MAX, BODY_BYTES_MAX).await;
         reply.body = kept.freeze();
     }
     reply

@@ -27,7 +27,7 @@ use super::{
     assertion::{ASSERTION_TYPE, IdentityCertificate},
     clients,
 };
-use crate::event::{Schema, Timestamp};
+use crate::event::{Schema, WallTime};
 
 /// The part of a token URL that is replaced by the tenant.
 pub const TENANT: &str = "{tenant}";
@@ -79,8 +79,8 @@ pub struct ServerIdentity {
 #[derive(Debug)]
 struct KeptToken {
     token: Arc<AccessToken>,
-    refresh: Timestamp,
-    expires: Timestamp,
+    refresh: WallTime,
+    expires: WallTime,
 }
 
 /// An access token.
@@ -127,10 +127,10 @@ impl ServerIdentity {
         }
     }
 
-    fn slot(&self, audience: &TokenAudience, now: Timestamp) -> Arc<tokio::sync::Mutex<Option<KeptToken>>> {
+    fn slot(&self, audience: &TokenAudience, wall: WallTime) -> Arc<tokio::sync::Mutex<Option<KeptToken>>> {
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         if !tokens.contains_key(audience) {
-            let is_valid = |kept: &Option<KeptToken>| kept.as_ref().is_some_and(|kept| now < kept.expires);
+            let is_valid = |kept: &Option<KeptToken>| kept.as_ref().is_some_and(|kept| wall < kept.expires);
             tokens.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(|kept| is_valid(&kept)));
         }
         Arc::clone(tokens.entry(audience.clone()).or_default())
@@ -140,29 +140,32 @@ impl ServerIdentity {
         &self,
         client: &WebhookClient,
         audience: &TokenAudience,
-        now: Timestamp,
-    ) -> Result<KeptToken, String> {
-        let url = self.url_for(audience)?;
+        wall: WallTime,
+    ) -> Result<KeptToken, TokenFailure> {
+        let url = self.url_for(audience).map_err(|problem| TokenFailure::Unavailable(problem.to_owned()))?;
         let mut form = form_urlencoded::Serializer::new(String::new());
         form.append_pair("grant_type", "client_credentials").append_pair("client_id", &self.client_id);
         match &self.proof {
             IdentityProof::Secret(file) => {
-                let secret = fs::read_to_string(file)
-                    .map_err(|error| format!("the file of delivery.identity_secret_file cannot be read: {error}"))?;
+                let secret = fs::read_to_string(file).map_err(|error| {
+                    TokenFailure::Unavailable(format!(
+                        "the file of delivery.identity_secret_file cannot be read: {error}"
+                    ))
+                })?;
                 form.append_pair("client_secret", secret.trim_end_matches(['\r', '\n']));
             }
             IdentityProof::Certificate(certificate) => {
                 // The problem has paths of the server, which readers of attempts must not see.
-                let assertion = certificate.sign(&self.client_id, &url, now).map_err(|problem| {
+                let assertion = certificate.sign(&self.client_id, &url, wall).map_err(|problem| {
                     tracing::warn!(problem, "no assertion of the server's identity");
-                    UNUSABLE_CERTIFICATE
+                    TokenFailure::Unavailable(UNUSABLE_CERTIFICATE.to_owned())
                 })?;
                 form.append_pair("client_assertion_type", ASSERTION_TYPE).append_pair("client_assertion", &assertion);
             }
         }
         let form = form.append_pair("scope", &format!("{}/.default", audience.application)).finish();
         let destination = Destination::new(&url, "token", Schema::CloudEvents, Schema::CloudEvents, false)
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| TokenFailure::Unavailable(error.to_string()))?;
         let headers =
             vec![("content-type", "application/x-www-form-urlencoded".into()), ("accept", "application/json".into())];
         let outgoing = OutgoingRequest { headers, body: form.into(), ..OutgoingRequest::default() };
@@ -170,17 +173,24 @@ impl ServerIdentity {
         let exchange = client.exchange(&destination, &outgoing);
         let (status, body) = timeout(FETCH_WAIT, exchange)
             .await
-            .map_err(|_| format!("no response within {} s", FETCH_WAIT.as_secs()))??;
+            .map_err(|_| format!("no response within {} s", FETCH_WAIT.as_secs()))
+            .flatten()
+            .map_err(TokenFailure::Unavailable)?;
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
         if status != 200 {
             let is_code = |code: &&str| code.len() <= 64 && code.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_'));
             let code = body["error"].as_str().filter(is_code).unwrap_or("no error code");
-            return Err(format!("the response is {status} ({code})"));
+            let text = format!("the response is {status} ({code})");
+            // RFC 6749, section 5.2: the client or its request is refused.
+            return Err(match status {
+                400 | 401 | 403 => TokenFailure::Refused(text),
+                _ => TokenFailure::Unavailable(text),
+            });
         }
         let is_bearer = body["token_type"].as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("bearer"));
         let token = body["access_token"].as_str().filter(|token| token.bytes().all(|byte| byte.is_ascii_graphic()));
         let Some(token) = token.filter(|token| is_bearer && !token.is_empty()) else {
-            return Err("the response has no bearer token".to_owned());
+            return Err(TokenFailure::Unavailable("the response has no bearer token".to_owned()));
         };
         // Some issuers send it as text.
         let given = &body["expires_in"];
@@ -188,10 +198,21 @@ impl ServerIdentity {
         let lifetime = Duration::from_secs(lifetime.min(7 * 24 * 3600));
         Ok(KeptToken {
             token: Arc::new(AccessToken(token.to_owned())),
-            refresh: now.after(lifetime - AHEAD.min(lifetime / 5)),
-            expires: now.after(lifetime),
+            refresh: wall.after(lifetime - AHEAD.min(lifetime / 5)),
+            expires: wall.after(lifetime),
         })
     }
+}
+
+/// Why there is no access token.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenFailure {
+    /// The issuer refuses the identity of the server.
+    #[error("no access token for the endpoint: {0}")]
+    Refused(String),
+    /// There was no usable response.
+    #[error("no access token for the endpoint: {0}")]
+    Unavailable(String),
 }
 
 /// The source of the tokens of one destination, on one arbiter.
@@ -219,22 +240,22 @@ impl TokenSource {
     pub async fn token(
         &self,
         refused: Option<&Arc<AccessToken>>,
-        now: Timestamp,
-    ) -> Result<(Arc<AccessToken>, bool), String> {
-        let slot = self.identity.slot(&self.audience, now);
+        wall: WallTime,
+    ) -> Result<(Arc<AccessToken>, bool), TokenFailure> {
+        let slot = self.identity.slot(&self.audience, wall);
         let mut kept = slot.lock().await;
         let is_usable = |kept: &&mut KeptToken| {
-            now < kept.expires && refused.is_none_or(|refused| !Arc::ptr_eq(refused, &kept.token))
+            wall < kept.expires && refused.is_none_or(|refused| !Arc::ptr_eq(refused, &kept.token))
         };
         let mut usable = kept.as_mut().filter(is_usable);
         if let Some(usable) = &mut usable {
-            if now < usable.refresh {
+            if wall < usable.refresh {
                 return Ok((Arc::clone(&usable.token), false));
             }
             // Before the fetch, because the caller may give it up: the next call then uses the old token.
-            usable.refresh = now.after(PAUSE);
+            usable.refresh = wall.after(PAUSE);
         }
-        let problem = match self.identity.fetch(&self.client, &self.audience, now).await {
+        let problem = match self.identity.fetch(&self.client, &self.audience, wall).await {
             Ok(fetched) => {
                 let token = Arc::clone(&fetched.token);
                 *kept = Some(fetched);
@@ -242,15 +263,15 @@ impl TokenSource {
             }
             Err(problem) => problem,
         };
-        let Some(usable) = usable else { return Err(format!("no access token for the endpoint: {problem}")) };
-        tracing::warn!(problem, "access token not refreshed; the old one stays in use");
+        let Some(usable) = usable else { return Err(problem) };
+        tracing::warn!(%problem, "access token not refreshed; the old one stays in use");
         Ok((Arc::clone(&usable.token), false))
     }
 
     /// Forgets a token that a service refused: the next request has another one.
     #[cfg(feature = "kafka")]
-    pub async fn discard(&self, refused: &Arc<AccessToken>, now: Timestamp) {
-        let slot = self.identity.slot(&self.audience, now);
+    pub async fn discard(&self, refused: &Arc<AccessToken>, wall: WallTime) {
+        let slot = self.identity.slot(&self.audience, wall);
         let mut kept = slot.lock().await;
         if kept.as_ref().is_some_and(|kept| Arc::ptr_eq(&kept.token, refused)) {
             *kept = None;

@@ -185,6 +185,8 @@ pub struct OutgoingRequest {
     pub body: Bytes,
     /// The method and the path, where a transformation sets them.
     pub transformed: Option<Arc<Transformed>>,
+    /// Bytes of the response body that the encoding reads, if more than are kept for operators.
+    pub response_bytes: usize,
 }
 
 impl OutgoingRequest {
@@ -199,7 +201,7 @@ impl OutgoingRequest {
 
 impl fmt::Debug for OutgoingRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { lines, headers, properties, body, transformed } = self;
+        let Self { lines, headers, properties, body, transformed, response_bytes: _ } = self;
         let properties: Vec<&String> = properties.iter().map(|(name, _)| name).collect();
         f.debug_struct("Outgoing")
             .field("lines", lines)
@@ -266,7 +268,14 @@ pub fn build(
         properties
             .extend(transformed.headers.iter().map(|(name, value)| (name.clone(), printable(value).into_owned())));
     }
-    Ok(OutgoingRequest { lines, headers: Vec::new(), properties, body, transformed: transformed.cloned() })
+    Ok(OutgoingRequest {
+        lines,
+        headers: Vec::new(),
+        properties,
+        body,
+        transformed: transformed.cloned(),
+        response_bytes: 0,
+    })
 }
 
 /// Adds a header line.

@@ -24,7 +24,7 @@ use super::{
     socket::{RequestAttempt, RequestPhase},
 };
 use crate::{
-    event::Timestamp,
+    event::WallTime,
     policy::outcome::{Outcome, RequestResult},
 };
 
@@ -41,14 +41,15 @@ pub const BODY_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) async fn read(
     sending: SendClientRequest,
     request_attempt: &RequestAttempt,
-    now: Timestamp,
+    wall: WallTime,
+    kept_max: usize,
 ) -> Result<RequestResult, SendRequestError> {
     let mut response = sending.await?;
     let status = response.status();
     request_attempt.enter(RequestPhase::Reading(status.as_u16()));
     let mut answer = RequestResult::bare(Outcome::of_status(status.as_u16()));
     answer.status = Some(status.as_u16());
-    answer.retry_after = retry_after(&response, now);
+    answer.retry_after = retry_after(&response, wall);
     if status.is_informational() {
         request_attempt.discard_connection();
         answer.detail = match status {
@@ -67,7 +68,8 @@ pub(super) async fn read(
         let until = request_attempt.since() + BODY_TIMEOUT;
         let until = request_attempt.until.get().map_or(until, |wait| wait.min(until));
         let mut kept = BytesMut::new();
-        answer.detail = match timeout_at(until, read_body(&mut response, &mut kept, DRAINED_BYTES_MAX)).await {
+        answer.detail = match timeout_at(until, read_body(&mut response, &mut kept, kept_max, DRAINED_BYTES_MAX)).await
+        {
             Ok(detail) => detail,
             Err(_) => "the response body did not end in time; the connection was closed".to_owned(),
         };
@@ -83,15 +85,20 @@ pub(super) async fn read(
     Ok(answer)
 }
 
-/// Reads at most `most` bytes of the body and keeps the first ones. Returns a text about the rest.
-pub(super) async fn read_body(response: &mut ClientResponse, kept: &mut BytesMut, most: usize) -> String {
+/// Reads at most `most` bytes of the body and keeps the first `kept_max`. Returns a text about the rest.
+pub(super) async fn read_body(
+    response: &mut ClientResponse,
+    kept: &mut BytesMut,
+    kept_max: usize,
+    most: usize,
+) -> String {
     let mut read = 0;
     loop {
         match response.next().await {
             None => return String::new(),
             Some(Ok(chunk)) => {
                 read += chunk.len();
-                kept.extend_from_slice(&chunk[..chunk.len().min(BODY_BYTES_MAX - kept.len())]);
+                kept.extend_from_slice(&chunk[..chunk.len().min(kept_max - kept.len())]);
                 if read > most {
                     return format!("the response body is longer than {most} bytes; the connection was closed");
                 }
@@ -107,12 +114,12 @@ fn has_length(response: &ClientResponse) -> bool {
 }
 
 /// `Retry-After`, in seconds or as a date. Unreadable values are ignored.
-fn retry_after(response: &ClientResponse, now: Timestamp) -> Option<Duration> {
+fn retry_after(response: &ClientResponse, wall: WallTime) -> Option<Duration> {
     let value = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
         // Larger numbers are clamped.
         return Some(Duration::from_secs(value.parse::<u32>().unwrap_or(u32::MAX).into()));
     }
     let date = httpdate::parse_http_date(value).ok()?.duration_since(UNIX_EPOCH).ok()?;
-    Some(date.saturating_sub(now.since(Timestamp(0))))
+    Some(date.saturating_sub(wall.since_epoch()))
 }

@@ -11,12 +11,13 @@ use tokio::time::{Instant, timeout_at};
 use super::{
     LateRequest, WebhookClient,
     failure::failure,
-    identity::TokenSource,
+    identity::{TokenFailure, TokenSource},
     request::{self, Destination, OutgoingRequest, RequestError, RequestHeader},
+    response::BODY_BYTES_MAX,
     signature::Signer,
 };
 use crate::{
-    event::{Event, Timestamp},
+    event::{Event, Seq, WallTime},
     policy::outcome::{Failure, RequestResult},
 };
 
@@ -28,8 +29,8 @@ pub struct Batch {
     pub attempts_before: u32,
     /// Further headers: the job, and the trace. A delivery property of the same name takes precedence.
     pub headers: Vec<RequestHeader>,
-    /// The current time.
-    pub now: Timestamp,
+    /// The current time, for signatures, tokens and dates.
+    pub wall: WallTime,
     /// Time limit for the response.
     pub wait: Duration,
 }
@@ -43,7 +44,7 @@ pub trait Sender {
     fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>>;
 
     /// Whether the destination can be reached, and if not, why. Sends no event.
-    fn reach(&self, now: Timestamp) -> LocalBoxFuture<'_, Result<(), String>>;
+    fn reach(&self, wall: WallTime) -> LocalBoxFuture<'_, Result<(), String>>;
 }
 
 /// Turns a batch into a request.
@@ -54,9 +55,16 @@ pub trait Encode: Send + Sync {
     /// If an event cannot be read.
     fn encode(&self, destination: &Destination, batch: &Batch) -> Result<OutgoingRequest, RequestError>;
 
-    /// Corrects the result of a service whose statuses mean something else than those of a webhook.
-    fn settle(&self, result: RequestResult) -> RequestResult {
+    /// Corrects the result of a service whose statuses mean something else than those of a webhook, for a request with these
+    /// events.
+    fn settle(&self, result: RequestResult, _events: &[Seq]) -> RequestResult {
         result
+    }
+
+    /// Whether a status of success says that all events were accepted, so that a late one counts without its body. If not,
+    /// [`Encode::settle`] has the events.
+    fn status_decides(&self) -> bool {
+        true
     }
 }
 
@@ -92,20 +100,26 @@ impl HttpSender {
         tokens: &TokenSource,
         outgoing: OutgoingRequest,
         wait: Duration,
-        now: Timestamp,
+        wall: WallTime,
     ) -> Sent<'_> {
         let until = Instant::now() + wait;
         let mut refused = None;
         loop {
-            let (token, is_new) = match timeout_at(until, tokens.token(refused.as_ref(), now)).await {
+            let (token, is_new) = match timeout_at(until, tokens.token(refused.as_ref(), wall)).await {
                 Ok(Ok(token)) => token,
-                Ok(Err(problem)) => return (failure(Failure::GenericError, problem), None),
+                Ok(Err(problem)) => {
+                    let kind = match problem {
+                        TokenFailure::Refused(_) => Failure::CredentialRefused,
+                        TokenFailure::Unavailable(_) => Failure::GenericError,
+                    };
+                    return (failure(kind, problem.to_string()), None);
+                }
                 Err(_) => return (failure(Failure::TimedOut, "no access token in time".to_owned()), None),
             };
             let mut outgoing = outgoing.clone();
             token.authorize(&mut outgoing);
             let left = until.saturating_duration_since(Instant::now());
-            let mut sent = self.client.call(&self.target.destination, outgoing, now).answer(left).await;
+            let mut sent = self.client.call(&self.target.destination, outgoing, wall).answer(left).await;
             sent.0.repeated = refused.is_some();
             if sent.0.status != Some(401) || is_new || refused.is_some() {
                 return sent;
@@ -118,8 +132,10 @@ impl HttpSender {
 impl Sender for HttpSender {
     fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
         let HttpTarget { destination, encoding } = &*self.target;
-        let Batch { now, wait, .. } = batch;
+        let Batch { wall, wait, .. } = batch;
         let outgoing = encoding.encode(destination, &batch);
+        let status_decides = encoding.status_decides();
+        let events = batch.events.iter().filter(|_| !status_decides).map(|event| event.seq).collect::<Vec<_>>();
         // The events are in the request's body now. A late response must not keep them in memory.
         drop(batch);
         Box::pin(async move {
@@ -129,14 +145,16 @@ impl Sender for HttpSender {
             };
             let (result, late) = match &self.tokens {
                 // Boxed, so that requests without a token have a smaller future.
-                Some(tokens) => Box::pin(self.send_authorized(tokens, outgoing, wait, now)).await,
-                None => self.client.call(destination, outgoing, now).answer(wait).await,
+                Some(tokens) => Box::pin(self.send_authorized(tokens, outgoing, wait, wall)).await,
+                None => self.client.call(destination, outgoing, wall).answer(wait).await,
             };
-            (encoding.settle(result), late)
+            let mut result = encoding.settle(result, &events);
+            result.body.truncate(BODY_BYTES_MAX);
+            (result, late.filter(|_| status_decides))
         })
     }
 
-    fn reach(&self, _: Timestamp) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn reach(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
         Box::pin(async {
             let destination = &self.target.destination;
             if self.client.reach(destination).await {
@@ -159,7 +177,7 @@ impl Encode for WebhookEncoding {
     fn encode(&self, destination: &Destination, batch: &Batch) -> Result<OutgoingRequest, RequestError> {
         let mut outgoing = request::build(destination, &batch.events, batch.attempts_before)?;
         if let Some(signer) = &self.signer {
-            signer.sign(&mut outgoing, &batch.events, batch.now);
+            signer.sign(&mut outgoing, &batch.events, batch.wall);
         }
         let is_own = |name: &str| outgoing.properties.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
         let more: Vec<_> = batch.headers.iter().filter(|(name, _)| !is_own(name)).cloned().collect();

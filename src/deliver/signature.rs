@@ -22,7 +22,7 @@ use ring::{
 };
 
 use super::request::OutgoingRequest;
-use crate::event::{Event, Timestamp};
+use crate::event::{Event, WallTime};
 
 /// Ten: a rotation needs two, and servers accept a header of ten signatures.
 pub const SECRETS_MAX: usize = 10;
@@ -78,9 +78,9 @@ impl Signer {
     }
 
     /// Adds id, timestamp and signatures to the request that carries `events`.
-    pub fn sign(&self, outgoing: &mut OutgoingRequest, events: &[Event], now: Timestamp) {
+    pub fn sign(&self, outgoing: &mut OutgoingRequest, events: &[Event], wall: WallTime) {
         let id = message_id(events, &[]);
-        let seconds = now.since(Timestamp::default()).as_secs();
+        let seconds = wall.since_epoch().as_secs();
         let signatures = self.signatures(&id, seconds, &outgoing.body);
         outgoing.headers.push(("webhook-id", id.into()));
         outgoing.headers.push(("webhook-timestamp", seconds.to_string().into()));

@@ -58,7 +58,7 @@ use super::{
 };
 use crate::{
     cluster::Lease,
-    event::Timestamp,
+    event::WallTime,
     policy::outcome::{Outcome, RequestResult},
 };
 
@@ -209,15 +209,15 @@ impl WebhookClient {
     }
 
     /// Sends one request. It always ends within the time limit, with a result. An HTTP date in `Retry-After` is
-    /// compared with `now`.
+    /// compared with `wall`.
     pub async fn post(
         &self,
         destination: &Destination,
         outgoing: OutgoingRequest,
         waits: &RequestTimeouts,
-        now: Timestamp,
+        wall: WallTime,
     ) -> RequestResult {
-        let (answer, _late) = self.call(destination, outgoing, now).answer(waits.response).await;
+        let (answer, _late) = self.call(destination, outgoing, wall).answer(waits.response).await;
         answer
     }
 
@@ -246,9 +246,9 @@ impl WebhookClient {
         &'a self,
         destination: &'a Destination,
         outgoing: OutgoingRequest,
-        now: Timestamp,
+        wall: WallTime,
     ) -> RequestInFlight<'a> {
-        RequestInFlight::new(self, destination, outgoing, now)
+        RequestInFlight::new(self, destination, outgoing, wall)
     }
 
     /// A permit for a late request. [`None`] if all are taken: the new one is aborted, because older ones may belong to
@@ -267,9 +267,9 @@ impl WebhookClient {
         destination: &Destination,
         outgoing: Rc<OutgoingRequest>,
         first: Rc<RequestAttempt>,
-        now: Timestamp,
+        wall: WallTime,
     ) -> RequestResult {
-        let error = match self.attempt(destination, outgoing, &first, now).await {
+        let error = match self.attempt(destination, outgoing, &first, wall).await {
             Ok(answer) => return answer,
             Err(error) => error,
         };
@@ -282,7 +282,7 @@ impl WebhookClient {
         };
         tracing::debug!(%error, host = destination.url().host_str(), "stale connection; sending again on a new one");
         let second = first.begin_repeat();
-        match self.attempt(destination, outgoing, second, now).await {
+        match self.attempt(destination, outgoing, second, wall).await {
             Ok(answer) => answer,
             Err(error) => failed(&error, second.phase(), destination),
         }
@@ -293,15 +293,16 @@ impl WebhookClient {
         destination: &Destination,
         outgoing: Rc<OutgoingRequest>,
         request_attempt: &Rc<RequestAttempt>,
-        now: Timestamp,
+        wall: WallTime,
     ) -> Result<RequestResult, SendRequestError> {
         ATTEMPT
             .scope(request_attempt.clone(), async move {
                 let lease = self.0.options.lease.clone();
                 let sending = self.send(Method::POST, destination, &outgoing, request_attempt, lease);
+                let kept_max = outgoing.response_bytes.max(response::BODY_BYTES_MAX);
                 // The body is dropped with its last byte. From here on only `again` may have a copy.
                 drop(outgoing);
-                let answer = response::read(sending, request_attempt, now).await?;
+                let answer = response::read(sending, request_attempt, wall, kept_max).await?;
                 request_attempt.read();
                 Ok(answer)
             })

@@ -15,6 +15,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
+    clock::Clock,
     event::{IdMap, Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{Error, LogPosition, position, reader},
     policy::record::Cursor,
@@ -35,6 +36,9 @@ const CARRY_BYTES: usize = 4 << 20;
 
 /// The number of sequences after the floor that are searched first for the end of what retention allows to remove.
 const SEARCHED_FIRST: u64 = 1024;
+
+/// A clock that is behind the last append by more was corrected. The saved clock of a process that was killed is some seconds old.
+const CORRECTION_MIN: Duration = Duration::from_secs(60);
 
 /// Limits of the logs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -74,6 +78,8 @@ pub(super) struct PartitionState {
     pub(super) running: LogTail,
     /// The time of the latest append.
     pub(super) appended: Timestamp,
+    /// The first event after the clock was last corrected: events before it may have later times.
+    pub(super) set_back: Option<Seq>,
     /// What all subscriptions have passed, at the last lookup.
     pub(super) passed: PassedEvents,
 }
@@ -125,19 +131,40 @@ impl PartitionState {
         LogEnd { next: self.next, running: self.running }
     }
 
+    /// The time of an append by `clock`, which reads `now`. Within a process it never decreases. A clock that continues that of an
+    /// earlier process and is far behind the last append was corrected, and is right.
+    pub(super) fn append_time(&self, clock: &Clock, now: Timestamp) -> Timestamp {
+        if self.is_corrected(clock, now) { now } else { self.appended.max(now) }
+    }
+
+    /// Begins an append at `now`. Returns its time, and whether the record must be written with it: from there on times are lower.
+    pub(super) fn begin_append(&mut self, clock: &Clock, now: Timestamp) -> (Timestamp, bool) {
+        let is_corrected = self.is_corrected(clock, now);
+        if is_corrected {
+            self.set_back = Some(self.next);
+        }
+        self.appended = self.append_time(clock, now);
+        (self.appended, is_corrected)
+    }
+
+    fn is_corrected(&self, clock: &Clock, now: Timestamp) -> bool {
+        clock.is_continued() && self.appended.since(now) > CORRECTION_MIN
+    }
+
     /// An upper bound of the bytes of its log that some subscription has not passed.
     pub(super) fn backlog(&self) -> u64 {
         self.running.bytes.saturating_sub(self.passed.bytes)
     }
 
     pub(super) fn record(&self) -> FloorRecord {
-        FloorRecord { floor: self.floor, next: self.next, running: self.running, appended: self.appended }
+        let Self { floor, next, running, appended, set_back, passed: _ } = *self;
+        FloorRecord { floor, next, running, appended, set_back }
     }
 }
 
 impl From<FloorRecord> for PartitionState {
-    fn from(FloorRecord { floor, next, running, appended }: FloorRecord) -> Self {
-        Self { floor, next, running, appended, passed: PassedEvents::default() }
+    fn from(FloorRecord { floor, next, running, appended, set_back }: FloorRecord) -> Self {
+        Self { floor, next, running, appended, set_back, passed: PassedEvents::default() }
     }
 }
 
@@ -194,6 +221,8 @@ pub(super) struct TrimLookup {
     pub(super) floor: Seq,
     /// The end of its log.
     pub(super) next: Seq,
+    /// The first event after the clock was last corrected.
+    pub(super) set_back: Option<Seq>,
     /// The lowest low watermark, or the end.
     pub(super) low: Seq,
     /// Retention keeps events that were appended at this time or later; [`None`] without retention.
@@ -215,9 +244,12 @@ pub(super) struct TrimPlan {
 
 /// Computes a plan. Only reads the store.
 pub(super) fn plan(store: &dyn Store, look: &TrimLookup) -> Result<TrimPlan, StoreError> {
-    let TrimLookup { id, floor, next, low, kept } = *look;
+    let TrimLookup { id, floor, next, set_back, low, kept } = *look;
     let aged = match kept {
         None => LogPosition { at: next, appended: None },
+        Some(kept) if set_back.is_some_and(|set_back| floor < set_back) => {
+            position::by_time(store, id, floor..next, set_back, kept)?
+        }
         Some(kept) => aged(store, id, floor, next, kept)?,
     };
     let (target, ages) = if aged.at < low { (aged.at, aged.appended) } else { (low, None) };

@@ -3,6 +3,13 @@
 //! A chunk stores its time of append and the totals before it. Both never decrease within a partition, so a condition
 //! on them has one position at which it changes, and only the chunks on the search path are read. Sequences may have
 //! gaps, several chunks may have the same time, and chunks below the floor are ignored.
+//!
+//! Times decrease once where a wrong clock was corrected ([`FloorRecord::set_back`]). An event before that place is at least as
+//! old as the first one behind it, whatever its own time says.
+
+use std::ops::{ControlFlow, Range};
+
+use bytes::Bytes;
 
 use crate::{
     event::{PartitionId, Seq, Timestamp},
@@ -24,6 +31,54 @@ pub struct LogPosition {
     pub appended: Option<Timestamp>,
 }
 
+/// The first position, from the floor to `end`, that was appended at `time` or later.
+pub(super) fn position_by_time(
+    store: &dyn Store,
+    partition: PartitionId,
+    end: Seq,
+    time: Timestamp,
+) -> Result<LogPosition, StoreError> {
+    let FloorRecord { floor, set_back, .. } = floor_record(store, partition)?;
+    by_time(store, partition, floor..end, set_back, time)
+}
+
+/// Like [`position_by_time`], with a given floor and the place where the clock was corrected.
+pub(super) fn by_time(
+    store: &dyn Store,
+    partition: PartitionId,
+    range: Range<Seq>,
+    set_back: Option<Seq>,
+    time: Timestamp,
+) -> Result<LogPosition, StoreError> {
+    let is_passed = |chunk: &Chunk| chunk.appended < time;
+    let Some(split) = set_back.filter(|split| range.contains(split)) else {
+        return between(store, partition, range.start, range.end, is_passed);
+    };
+    let is_first_passed = first_chunk(store, partition, split..range.end)?.is_some_and(|chunk| is_passed(&chunk));
+    if !is_first_passed {
+        let position = between(store, partition, range.start, split, is_passed)?;
+        if position.appended.is_some() {
+            return Ok(position);
+        }
+    }
+    between(store, partition, split, range.end, is_passed)
+}
+
+/// The first chunk in a range; [`None`] if it has none, or one that cannot be read.
+fn first_chunk(store: &dyn Store, partition: PartitionId, range: Range<Seq>) -> Result<Option<Chunk>, StoreError> {
+    let (start, end) = (keys::log(partition, range.start), keys::log(partition, range.end));
+    let mut first = None;
+    let scanned = store.scan(Family::Log, &start, &end, &mut |key, value| {
+        first = chunk_of(key, Bytes::copy_from_slice(value)).ok();
+        ControlFlow::Break(())
+    });
+    match scanned {
+        Ok(()) => Ok(first),
+        Err(StoreError::Damaged(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// The first position, from the floor to `end`, whose chunk does not satisfy `is_passed`. No later chunk may satisfy
 /// it.
 pub(super) fn position(
@@ -32,14 +87,13 @@ pub(super) fn position(
     end: Seq,
     is_passed: impl Fn(&Chunk) -> bool,
 ) -> Result<LogPosition, StoreError> {
-    let floor = store.get(Family::Meta, &keys::floor(partition))?;
-    let floor = floor
-        .map(|floor| FloorRecord::decode(&floor))
-        .transpose()
-        .map_err(StoreError::damaged)?
-        .unwrap_or_default()
-        .floor;
-    between(store, partition, floor, end, is_passed)
+    between(store, partition, floor_record(store, partition)?.floor, end, is_passed)
+}
+
+fn floor_record(store: &dyn Store, partition: PartitionId) -> Result<FloorRecord, StoreError> {
+    let record = store.get(Family::Meta, &keys::floor(partition))?;
+    let record = record.map(|record| FloorRecord::decode(&record)).transpose().map_err(StoreError::damaged)?;
+    Ok(record.unwrap_or_default())
 }
 
 /// Like [`position`], with a given floor.

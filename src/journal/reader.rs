@@ -101,7 +101,7 @@ impl ReaderPool {
 
     /// Finds the first event of `partition` before `end` that was appended at `before` or later.
     pub fn position(&self, partition: PartitionId, end: Seq, before: Timestamp) -> PendingResult<LogPosition> {
-        self.run(move |store| Ok(position::position(store, partition, end, |chunk| chunk.appended < before)?))
+        self.run(move |store| Ok(position::position_by_time(store, partition, end, before)?))
     }
 
     /// Finds the first event of `partition` from which on at most `bytes` bytes of the log follow before `end`, rounded

@@ -21,7 +21,7 @@ use crate::{
         order::OrderSettings,
         outcome::Reason,
         property::PropertyGroup,
-        record::{LaneCursor, SeqRuns, SeqSet},
+        record::{LaneCursor, OPEN_EVENTS_MAX, SeqRuns, SeqSet},
     },
 };
 
@@ -45,6 +45,7 @@ pub struct LaneReader {
     recent: SeqRuns,
     /// Sent for the first time, without an outcome.
     in_flight: SeqSet,
+    in_flight_count: usize,
     /// Events with an outcome that the lane has yet to pass: an earlier incarnation sent them, or they were in flight in the
     /// lane from which this one was cut.
     done: BTreeSet<Seq>,
@@ -77,6 +78,7 @@ impl LaneReader {
             skipped: VecDeque::new(),
             recent: SeqRuns::default(),
             in_flight: cursor.open.iter().copied().collect(),
+            in_flight_count: cursor.open.len(),
             done: cursor.done.iter().copied().collect(),
             is_reading: false,
             was_cut: false,
@@ -280,7 +282,14 @@ impl LaneReader {
     /// The event is in flight, and no longer ready.
     fn begin(&mut self, ready: &ReadyEvent) {
         self.ready_bytes -= ready.event.wire_len();
-        self.in_flight.insert(ready.item.seq);
+        self.insert_in_flight(ready.item.seq);
+    }
+
+    fn insert_in_flight(&mut self, seq: Seq) {
+        if !self.in_flight.contains(seq) {
+            self.in_flight.insert(seq);
+            self.in_flight_count += 1;
+        }
     }
 
     /// Releases the memory for ready events if there are none, and it is more than a lane keeps.
@@ -336,6 +345,7 @@ impl LaneReader {
             skipped: VecDeque::new(),
             recent: SeqRuns::default(),
             in_flight: SeqSet::default(),
+            in_flight_count: 0,
             done,
             is_reading: false,
             was_cut: false,
@@ -361,17 +371,28 @@ impl LaneReader {
     pub fn note_in_flight(&mut self, seq: Seq) {
         self.forget_ready();
         if seq >= self.read() && !self.done.contains(&seq) {
-            self.in_flight.insert(seq);
+            self.insert_in_flight(seq);
         }
     }
 
     /// Notes the outcome of an event in flight. Returns false if it is not in flight: its outcome has been counted.
     pub fn finish(&mut self, seq: Seq) -> bool {
         let was_in_flight = self.in_flight.remove(seq);
+        self.in_flight_count -= usize::from(was_in_flight);
         if was_in_flight && seq >= self.read() {
             self.done.insert(seq);
         }
         was_in_flight
+    }
+
+    /// How many more events it may send for the first time, beside `others` that count like its own.
+    pub fn open_room(&self, others: usize) -> u32 {
+        u32::try_from(OPEN_EVENTS_MAX.saturating_sub(self.in_flight_count + others)).unwrap_or(u32::MAX)
+    }
+
+    /// The number of events with an outcome that it has yet to pass.
+    pub fn done_count(&self) -> usize {
+        self.done.len()
     }
 
     /// The events in flight.

@@ -16,6 +16,8 @@ pub struct OrderSettings {
     pub tracked_max: usize,
     /// Whether an event that would be given up blocks the later ones of its key, until an operator decides.
     pub blocks: bool,
+    /// Whether a request has one event of a key at most: the destination may take some events of a request only.
+    pub one_of_a_key: bool,
 }
 
 /// The hash of an order key, only in memory. Two keys with the same hash share one order.

@@ -8,6 +8,8 @@ use std::{cmp::Ordering, fmt, num::NonZeroU32, time::Duration};
 use bytes::Bytes;
 use serde::Deserialize;
 
+use crate::event::Seq;
+
 /// Why a request failed: a status other than 200 to 204, or no response. The values of `lastDeliveryOutcome` that stand
 /// for a failure, and `GenericError` of the delivery logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
@@ -42,6 +44,8 @@ pub enum Failure {
     GenericError,
     /// The subscription's transformation failed. No request was made.
     TransformationFailed,
+    /// A service refuses the credentials that the operator has configured for it. It is never the fault of an event.
+    CredentialRefused,
 }
 
 impl Failure {
@@ -62,7 +66,8 @@ impl Failure {
             | Self::Full
             | Self::SessionQueueNotSupported
             | Self::InvalidAzureFunctionDestination
-            | Self::TransformationFailed => false,
+            | Self::TransformationFailed
+            | Self::CredentialRefused => false,
         }
     }
 }
@@ -191,6 +196,7 @@ stored_as! {
         InvalidAzureFunctionDestination = 16,
         GenericError = 17,
         TransformationFailed = 19,
+        CredentialRefused = 20,
     }
 }
 stored_as! {
@@ -354,6 +360,34 @@ pub struct RequestResult {
     pub unreached: bool,
     /// Whether it was sent a second time, with a new access token.
     pub repeated: bool,
+    /// The results of the single events where a service has taken some of them only; empty where the result is
+    /// that of all events.
+    pub events: Vec<EventResult>,
+}
+
+/// The result of one event of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventResult {
+    /// The event.
+    pub seq: Seq,
+    /// The outcome.
+    pub outcome: Outcome,
+    /// The HTTP status that means the same, if there is one.
+    pub status: Option<u16>,
+    /// The error.
+    pub detail: String,
+}
+
+impl EventResult {
+    /// The event was accepted.
+    pub fn delivered(seq: Seq) -> Self {
+        Self { seq, outcome: Outcome::Delivered, status: Some(200), detail: String::new() }
+    }
+
+    /// The event has the result that a request with it alone would have.
+    pub fn new(seq: Seq, result: &RequestResult) -> Self {
+        Self { seq, outcome: result.outcome, status: result.status, detail: result.detail.clone() }
+    }
 }
 
 impl RequestResult {
@@ -369,6 +403,31 @@ impl RequestResult {
             detail: String::new(),
             unreached: false,
             repeated: false,
+            events: Vec::new(),
         }
+    }
+
+    /// The result of a request with these results of its events. What it says about the endpoint is the worst that the events
+    /// say: it wants fewer requests, it failed, it took some of them.
+    #[must_use]
+    pub fn with_events(self, events: Vec<EventResult>) -> Self {
+        let Some(first) = events.first() else { return self };
+        let busy = |event: &&EventResult| event.outcome == Outcome::Failed(Failure::Busy);
+        let delivered = |event: &&EventResult| event.outcome == Outcome::Delivered;
+        let worst = events.iter().find(busy).or_else(|| events.iter().find(delivered)).unwrap_or(first);
+        let EventResult { outcome, status, detail, seq: _ } = worst.clone();
+        let is_same = events.iter().all(|event| (event.outcome, event.status) == (outcome, status));
+        Self { outcome, status, detail, events: if is_same { Vec::new() } else { events }, ..self }
+    }
+
+    /// The result of the events that have this result of their own.
+    pub fn of_event(&self, event: &EventResult) -> Self {
+        let EventResult { outcome, status, detail, seq: _ } = event.clone();
+        Self { outcome, status, detail, body: Bytes::new(), events: Vec::new(), ..self.clone() }
+    }
+
+    /// Whether all events were accepted.
+    pub fn is_delivered(&self) -> bool {
+        self.outcome == Outcome::Delivered && self.events.is_empty()
     }
 }

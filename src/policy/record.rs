@@ -20,7 +20,7 @@ pub use self::{
     change::{RecordChange, RedrivePage, RedrivenEvent, WriteUrgency},
     command::{Command, CommandRefused, RetryRequest},
     counts::OutcomeCounts,
-    cursor::{Counters, Cursor, FilteredOut, LaneCursor},
+    cursor::{Counters, Cursor, FilteredOut, LaneCursor, OPEN_EVENTS_MAX},
     endpoint::{EndpointId, EndpointView, Health, HeldBy, OrderView, PaceRecord, Rate},
     ledger::{Excerpt, ExcerptKey, LEDGER_BLOCK, LedgerEntry, LedgerEvent, LedgerLine},
     pending::{

@@ -83,6 +83,10 @@ pub fn blames_events(edition: &Edition, terms: SubscriptionTerms<'_>, answer: &R
 fn final_failure(terms: SubscriptionTerms<'_>, answer: &RequestResult) -> Option<Failure> {
     let SubscriptionTerms { rules, dead_letter } = terms;
     let Outcome::Failed(failure) = answer.outcome else { return None };
+    // The operator can correct that, and no event is at fault.
+    if failure == Failure::CredentialRefused {
+        return None;
+    }
     let is_final = match answer.status {
         Some(status) => {
             rules.never_retried.contains(&status)

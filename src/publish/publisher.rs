@@ -32,7 +32,7 @@ use uuid::Uuid;
 
 use super::{
     PublishLimits, Refusal,
-    auth::{Authenticator, KeyScope, RejectionCounts, RequestAuthority},
+    auth::{Authenticator, CheckTimes, KeyScope, RejectionCounts, RequestAuthority},
     body::{BodyDeadline, announced},
     encoding::BodyEncoding,
     http::find_topic,
@@ -232,8 +232,8 @@ impl Publisher {
         role: TokenRole,
     ) -> Result<Option<Arc<Token>>, Refusal> {
         let called = called.map_or_else(|| self.called(request), Ok);
-        // A token expires by the issuer's clock, so the wall clock applies.
-        let checked = called.and_then(|called| self.gate.check(request, &called, scope, role, self.clock.wall()));
+        let times = CheckTimes { wall: self.clock.wall(), now: self.clock.now() };
+        let checked = called.and_then(|called| self.gate.check(request, &called, scope, role, times));
         if let Err(refusal) = &checked {
             self.gate.delay_refusal(request, refusal, self.clock.now()).await;
         }
@@ -469,12 +469,12 @@ impl Publisher {
 
     /// The response of a refusal.
     pub fn refuse(&self, refusal: &Refusal) -> HttpResponse {
-        refusal.respond(Uuid::new_v4(), self.clock.now())
+        refusal.respond(Uuid::new_v4(), self.clock.wall())
     }
 
     /// The response of a refusal in a namespace.
     pub fn refuse_in_namespace(&self, refusal: &Refusal) -> HttpResponse {
-        refusal.respond_in_namespace(Uuid::new_v4(), self.clock.now())
+        refusal.respond_in_namespace(Uuid::new_v4(), self.clock.wall())
     }
 }
 

@@ -149,6 +149,8 @@ pub fn editions(config: &Config) -> model::Editions {
             advanced_filters_max: config.limits.advanced_filters,
             advanced_values_max: config.limits.advanced_values,
             retry_period_days_max: edition.dead_letter.retry_period_days_max,
+            webhook_wait_min: edition.webhook.otherwise,
+            resource_wait_min: edition.resource.otherwise,
         };
         (name, ranges)
     });

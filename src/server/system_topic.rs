@@ -29,7 +29,7 @@ use crate::{
     },
     dead_letter::{self, FileWritten, sink::BlobLocation},
     deliver::resource::Resource,
-    event::{PartitionId, Schema},
+    event::{PartitionId, Schema, WallTime},
     journal::{self, Journal},
     publish::{
         self,
@@ -101,7 +101,7 @@ impl SystemTopic {
         let topic = Arc::clone(self);
         Box::new(move |filed| {
             let topic = Arc::clone(&topic);
-            Box::pin(async move { topic.publish(&blob_created(&filed)).await })
+            Box::pin(async move { topic.publish(&blob_created(&filed, topic.events.wall())).await })
         })
     }
 
@@ -188,7 +188,7 @@ impl SystemTopic {
         let record = topic.record();
         let target = EventTarget::of(&record);
         let SystemEvent { id, event_type, subject, at, data, partition: _ } = event;
-        let at = at.to_event_grid();
+        let at = at.to_string();
         let (content_type, body) = match target.schema {
             _ if record.is_domain() => return Err("a domain cannot be the system topic".to_owned()),
             Schema::EventGrid => {
@@ -216,7 +216,7 @@ impl SystemTopic {
 }
 
 /// The event about a dead-letter file, with the data of Azure's sample.
-fn blob_created(filed: &FileWritten) -> SystemEvent {
+fn blob_created(filed: &FileWritten, wall: WallTime) -> SystemEvent {
     let FileWritten { subscription_key, blob: BlobLocation { container, path, url }, bytes, at } = filed;
     let id = filed.id();
     let data = json!({
@@ -236,7 +236,7 @@ fn blob_created(filed: &FileWritten) -> SystemEvent {
         id: id.to_owned(),
         event_type: "Microsoft.Storage.BlobCreated",
         subject: format!("/blobServices/default/containers/{container}/blobs/{path}"),
-        at: *at,
+        at: wall,
         data,
         partition: Some(subscription_key.partition),
     }

@@ -107,6 +107,8 @@ pub struct FloorRecord {
     pub running: LogTail,
     /// The time of the latest append before `next`.
     pub appended: Timestamp,
+    /// The first event after the clock was last corrected: events before it may have later times.
+    pub set_back: Option<Seq>,
 }
 
 impl FloorRecord {
@@ -116,6 +118,9 @@ impl FloorRecord {
 
 impl RecordLayout for FloorRecord {
     const NAME: &'static str = "floor";
+    /// 2: with `set_back`.
+    const VERSION: u8 = 2;
+    const OLDEST: u8 = 1;
 
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.floor.0);
@@ -123,14 +128,17 @@ impl RecordLayout for FloorRecord {
         put_varint(out, self.running.count);
         put_varint(out, self.running.bytes);
         put_time(out, self.appended);
+        // No event is at 0.
+        put_varint(out, self.set_back.unwrap_or_default().0);
     }
 
-    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+    fn take(version: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         Some(Self {
             floor: Seq(reader.varint()?),
             next: Seq(reader.varint()?),
             running: LogTail { count: reader.varint()?, bytes: reader.varint()? },
             appended: take_time(reader)?,
+            set_back: if version < 2 { None } else { Some(Seq(reader.varint()?)).filter(|seq| *seq > Seq(0)) },
         })
     }
 }

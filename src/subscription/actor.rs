@@ -334,10 +334,11 @@ impl SubscriptionActor {
             Effect::ReadLog { lane, from, end } => self.read_log(lane, from, end),
             Effect::Connect => {
                 let (sender, wait) = (self.sender(), self.plan.response_timeout());
+                let wall = self.context.clock.wall();
                 self.await_report(async move {
                     let reached = match sender {
                         // A broker that starts may accept a connection and say nothing.
-                        Ok(sender) => matches!(tokio::time::timeout(wait, sender.reach(now)).await, Ok(Ok(()))),
+                        Ok(sender) => matches!(tokio::time::timeout(wait, sender.reach(wall)).await, Ok(Ok(()))),
                         Err(_) => false,
                     };
                     Ok(SharedStateMessage::Input(Input::Connected(reached)))
@@ -422,7 +423,13 @@ impl SubscriptionActor {
         let permit = self.context.client.sockets.take();
         let lease = self.context.client.lease.clone();
         let faults = Arc::clone(&self.context.response_faults);
-        let resources = delivery::AttemptResources { faults, tracer: &self.context.tracer, permit, lease };
+        let resources = delivery::AttemptResources {
+            wall: self.context.clock.wall(),
+            faults,
+            tracer: &self.context.tracer,
+            permit,
+            lease,
+        };
         delivery::start(&self.shared, plan, self.sender(), &request, events, resources, now);
     }
 

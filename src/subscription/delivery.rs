@@ -13,7 +13,7 @@ use crate::{
     chaos::response_faults::{self, FaultInjection, ResponseFault},
     cluster::Lease,
     deliver::{Batch, Sender, sockets::Taken},
-    event::{Event, Lane, RequestId, Timestamp},
+    event::{Event, Lane, RequestId, Timestamp, WallTime},
     policy::{
         OutgoingBatch,
         outcome::{Failure, Outcome, RequestResult},
@@ -24,6 +24,7 @@ use crate::{
 
 /// What an attempt needs of the server.
 pub(super) struct AttemptResources<'a> {
+    pub(super) wall: WallTime,
     pub(super) faults: Arc<FaultInjection>,
     pub(super) tracer: &'a Tracer,
     /// Counts the socket of the request.
@@ -42,7 +43,7 @@ pub(super) fn start(
     resources: AttemptResources<'_>,
     now: Timestamp,
 ) {
-    let AttemptResources { faults, tracer, permit, lease } = resources;
+    let AttemptResources { wall, faults, tracer, permit, lease } = resources;
     let guard = AttemptGuard { shared: Arc::clone(shared), id: request.id };
     let (lane, attempts) = request.items.first().map_or((Lane::LIVE, 0), |item| (item.lane, item.attempts));
     let traced = AttemptSpan::begin(tracer, &plan, &events, attempts, now);
@@ -56,7 +57,7 @@ pub(super) fn start(
         let kind = lane.is_job().then(|| guard.shared.job_kind(lane)).flatten();
         let trace = traced.iter().flat_map(AttemptSpan::headers);
         let headers = DeliveryPlan::job_header(lane, kind).into_iter().chain(trace).collect();
-        let batch = Batch { events, attempts_before: attempts, headers, now, wait: plan.response_timeout() };
+        let batch = Batch { events, attempts_before: attempts, headers, wall, wait: plan.response_timeout() };
         if let Some(lease) = lease {
             Box::pin(lease.allowed()).await;
         }
@@ -106,7 +107,7 @@ impl AttemptGuard {
         if by <= rest {
             return self.report(RequestResult { latency, ..answer });
         }
-        let taken = answer.outcome == Outcome::Delivered && latency <= plan.late_timeout;
+        let taken = answer.is_delivered() && latency <= plan.late_timeout;
         let late_report = self.await_late(response_faults::delayed(plan.response_timeout()));
         if taken {
             tokio::time::sleep(by - rest).await;

@@ -238,7 +238,8 @@ impl DeliveryPlan {
             grouping,
             order: record.order_key.as_deref().cloned().map(|key| {
                 let (tracked_max, blocks) = (delivery.ordered_events_max as usize, record.order_blocks);
-                Arc::new(OrderSettings { key, tracked_max, blocks })
+                let one_of_a_key = record.resource.as_ref().is_some_and(|resource| resource.takes_parts());
+                Arc::new(OrderSettings { key, tracked_max, blocks, one_of_a_key })
             }),
             concurrency_max: delivery.concurrency_max,
             rate_max: granted.into_iter().chain(limited).min(),

@@ -113,7 +113,7 @@ async fn a_topic_and_what_belongs_to_it_are_read_whole() {
             "enableAdvancedFilteringOnArrays": true,
         },
         "transform": {"method": "PUT"},
-        "retryPolicy": {"maxDeliveryAttempts": 3, "eventTimeToLiveInMinutes": 7, "schedule": ["1s", "2s"]},
+        "retryPolicy": {"maxDeliveryAttempts": 3, "eventTimeToLiveInMinutes": 7, "schedule": ["10s", "20s"]},
         "deadLetterDestination": letters(),
         "deadLetterInProbation": true,
         "onGone": "disable",

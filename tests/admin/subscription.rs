@@ -364,6 +364,7 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         grid(with("retryPolicy", json!({"eventTimeToLiveInMinutes": 1441}))),
         grid(with("retryPolicy", json!({"eventTimeToLiveInMinutes": 4294967296_i64}))),
         grid(with("retryPolicy", json!({"eventTimeToLiveInMinutes": 1.5}))),
+        grid(with("retryPolicy", json!({"schedule": ["10s", "2s"]}))),
         grid(with("labels", json!("l"))),
         grid(with("eventDeliverySchema", json!("CustomInputSchema"))),
         grid(with("eventDeliverySchema", json!("CloudEvents"))),
@@ -407,6 +408,7 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         properties.retryPolicy.eventTimeToLiveInMinutes is 1441; allowed is 1 to 1440
         properties.retryPolicy.eventTimeToLiveInMinutes is 4294967296; allowed is 1 to 1440
         properties.retryPolicy.eventTimeToLiveInMinutes cannot be read: invalid type: floating point `1.5`, expected a whole number
+        properties.retryPolicy.schedule[1] is "2s", and the edition of the topic waits 10s after any failure; allowed is a wait from 10s to 7d
         properties.labels cannot be read: invalid type: string "l", expected an array
         properties.eventDeliverySchema is "CustomInputSchema"; allowed for a topic whose inputSchema is EventGridSchema: EventGridSchema, CloudEventSchemaV1_0
         properties.eventDeliverySchema is "CloudEvents"; allowed for a topic whose inputSchema is EventGridSchema: EventGridSchema, CloudEventSchemaV1_0

@@ -11,7 +11,7 @@ use std::{
 
 use gridhook::{
     deliver::{AddressRules, ClientOptions, Destination, RequestTimeouts, WebhookClient},
-    event::{Schema, Timestamp},
+    event::{Schema, WallTime},
     policy::outcome::{Failure, Outcome},
 };
 
@@ -286,7 +286,7 @@ async fn a_malicious_endpoint_uses_only_its_own_time_limit() {
         let destination =
             Destination::new(&endpoint.url(), "s", Schema::EventGrid, Schema::EventGrid, false).expect("good");
         let begun = tokio::time::Instant::now();
-        let got = client.post(&destination, outgoing("[{}]"), &RequestTimeouts { response: WAIT }, Timestamp(0)).await;
+        let got = client.post(&destination, outgoing("[{}]"), &RequestTimeouts { response: WAIT }, WallTime(0)).await;
         let took = begun.elapsed();
         show(
             name,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use gridhook::{
     deliver::{Destination, OutgoingRequest, RequestTimeouts, WebhookClient},
-    event::{Schema, Timestamp},
+    event::{Schema, WallTime},
     policy::outcome::{Failure, Outcome, RequestResult},
 };
 
@@ -94,7 +94,7 @@ async fn post_large(url: &str, waits: RequestTimeouts) -> RequestResult {
     let client = WebhookClient::new(options());
     let destination = Destination::new(url, "s", Schema::EventGrid, Schema::EventGrid, true).expect("a good URL");
     let outgoing = OutgoingRequest { body: Bytes::from(vec![b' '; 16 << 20]), ..OutgoingRequest::default() };
-    client.post(&destination, outgoing, &waits, Timestamp(0)).await
+    client.post(&destination, outgoing, &waits, WallTime(0)).await
 }
 
 #[actix_rt::test]

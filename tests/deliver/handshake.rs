@@ -8,7 +8,7 @@ use gridhook::{
         AddressRules, ClientOptions, Destination, OutgoingRequest, WebhookClient,
         handshake::{EventEnvelope, deletion_notice, permission_request, validation_request},
     },
-    event::{Schema, Timestamp},
+    event::{Schema, WallTime},
     policy::{
         outcome::{Failure, Outcome},
         validation::{Handshake, ValidationFailure, ValidationResponse},
@@ -30,7 +30,7 @@ fn destination(url: &str, schema: Schema) -> Destination {
 
 fn envelope() -> EventEnvelope<'static> {
     // 2021-03-10T21:02:56Z
-    EventEnvelope { id: "e-1", topic: "/subscriptions/s/topics/t", now: Timestamp(1_615_410_176_000_000) }
+    EventEnvelope { id: "e-1", topic: "/subscriptions/s/topics/t", wall: WallTime(1_615_410_176_000_000) }
 }
 
 fn outgoing(handshake: Handshake, destination: &Destination) -> OutgoingRequest {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use gridhook::{
     deliver::{ClientOptions, Destination, LateRequest, OutgoingRequest, WebhookClient},
-    event::{Schema, Timestamp},
+    event::{Schema, WallTime},
     policy::outcome::{Failure, Outcome, RequestResult},
 };
 
@@ -25,7 +25,7 @@ fn destination(url: &str) -> Destination {
 }
 
 async fn call<'a>(client: &'a WebhookClient, destination: &'a Destination) -> (RequestResult, Option<LateRequest<'a>>) {
-    client.call(destination, outgoing("[{}]"), Timestamp(0)).answer(WAIT).await
+    client.call(destination, outgoing("[{}]"), WallTime(0)).answer(WAIT).await
 }
 
 /// The result of a late request to an endpoint that does `before` within the time limit and `after` behind it; [`None`]
@@ -105,7 +105,7 @@ async fn an_incompletely_sent_request_is_aborted_at_the_timeout() {
     let client = WebhookClient::new(options());
     let to = destination(&endpoint.url());
     let large = OutgoingRequest { body: Bytes::from(vec![b' '; 16 << 20]), ..OutgoingRequest::default() };
-    let (answer, late_request) = client.call(&to, large, Timestamp(0)).answer(WAIT).await;
+    let (answer, late_request) = client.call(&to, large, WallTime(0)).answer(WAIT).await;
     assert!(answer.detail.contains("not fully sent"), "{}", answer.detail);
     assert!(late_request.is_none());
 

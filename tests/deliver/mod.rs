@@ -30,7 +30,7 @@ use gridhook::{
         AddressRules, ClientOptions, Destination, OutgoingRequest, RequestTimeouts, TlsTrust, WebhookClient,
         resolver::NameResolver,
     },
-    event::{Event, EventRanges, Schema, Seq, TextRange, Timestamp},
+    event::{Event, EventRanges, Schema, Seq, TextRange, Timestamp, WallTime},
     policy::outcome::RequestResult,
 };
 
@@ -71,7 +71,7 @@ fn outgoing(body: &'static str) -> OutgoingRequest {
 
 async fn post_to(client: &WebhookClient, url: &str, waits: RequestTimeouts) -> RequestResult {
     let destination = Destination::new(url, "sub", Schema::EventGrid, Schema::EventGrid, false).expect("a good URL");
-    client.post(&destination, outgoing("[{}]"), &waits, Timestamp(0)).await
+    client.post(&destination, outgoing("[{}]"), &waits, WallTime(0)).await
 }
 
 /// A resolver that answers what the test says, by name and number of the lookup.

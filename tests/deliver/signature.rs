@@ -5,7 +5,7 @@ use gridhook::{
         OutgoingRequest,
         signature::{SECRETS_MAX, Signer, SigningKeyError},
     },
-    event::{Event, Schema, Seq, Timestamp},
+    event::{Event, Schema, Seq, Timestamp, WallTime},
 };
 
 use super::event;
@@ -94,7 +94,7 @@ fn one(seq: u64, appended: u64, id: &str) -> Event {
 
 fn signed(events: &[Event], seconds: u64) -> [String; 3] {
     let mut outgoing = OutgoingRequest { body: "[]".into(), ..OutgoingRequest::default() };
-    signer(&[VECTORS[0].0]).expect("a secret").sign(&mut outgoing, events, Timestamp(seconds * 1_000_000));
+    signer(&[VECTORS[0].0]).expect("a secret").sign(&mut outgoing, events, WallTime(seconds * 1_000_000));
     let names: Vec<_> = outgoing.headers.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, ["webhook-id", "webhook-timestamp", "webhook-signature"]);
     outgoing.headers.into_iter().map(|(_, value)| value.into_owned()).collect::<Vec<_>>().try_into().expect("three")

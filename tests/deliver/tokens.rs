@@ -11,7 +11,7 @@ use gridhook::{
         identity::{IdentityProof, ServerIdentity, TokenAudience, TokenSource},
         resource::Connections,
     },
-    event::Timestamp,
+    event::WallTime,
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -23,7 +23,7 @@ use crate::support::{
 };
 
 /// The start of the test.
-const START: Timestamp = Timestamp(1_000_000_000);
+const START: WallTime = WallTime(1_000_000_000);
 
 fn issued(token: &str, seconds: u64) -> Script {
     let body = json!({"token_type": "Bearer", "expires_in": seconds, "access_token": token});
@@ -90,7 +90,7 @@ async fn a_short_token_is_replaced_after_four_fifths_and_none_is_used_beyond_its
         assert_eq!(is_new, is_expected, "at {seconds} s");
     }
     let missing = source.token(None, at(182)).await.expect_err("it ended at 181 s");
-    assert_eq!(missing, "no access token for the endpoint: the response is 503 (no error code)");
+    assert_eq!(missing.to_string(), "no access token for the endpoint: the response is 503 (no error code)");
 }
 
 #[actix_rt::test]
@@ -117,7 +117,7 @@ async fn a_certificate_is_read_for_each_token_and_must_fit_its_key() {
     std::fs::write(path("id.crt"), authority.issue("gridhook").pem).expect("written");
     let problem = source.token(None, START.after(Duration::from_secs(200))).await.expect_err("no token");
     assert_eq!(
-        problem,
+        problem.to_string(),
         "no access token for the endpoint: delivery.identity_certificate_file or delivery.identity_key_file cannot be used"
     );
     let problem = files.end_entity().expect_err("no pair").to_string();

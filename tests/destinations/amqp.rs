@@ -132,3 +132,29 @@ fn amqp_messages_are_persistent_and_one_that_no_queue_takes_is_sent_again_until_
     end_waits(&server, "orders", "lost");
     wait_for("the message that waited for a queue", LONG, || !queues.0.messages("late").is_empty());
 }
+
+#[test]
+fn an_event_waits_for_a_login_that_the_broker_accepts() {
+    if !has_rabbitmq() {
+        return;
+    }
+    let mut queues = Queues(RabbitMq::new());
+    queues.resume();
+    queues.create("orders");
+    let url = queues.0.url();
+    let server = Server::start(&[
+        ("DELIVERY__VALIDATE", "false"),
+        ("DELIVERY__RESOURCES__SERVICE__URL", &url),
+        ("DELIVERY__RESOURCES__SERVICE__USERNAME", "gridhook"),
+        ("DELIVERY__RESOURCES__SERVICE__PASSWORD", "wrong"),
+    ]);
+    let key = server.topic("orders", "EventGridSchema");
+    let properties = json!({"resourceId": "service", "routingKey": "orders"});
+    let destination = json!({"destination": {"endpointType": "Amqp", "properties": properties}});
+    server.subscribe("orders", "queue", &SubscriptionSpec::of("").also(&json!({}), &destination));
+    let ids: Vec<String> = (0..10).map(|id| id.to_string()).collect();
+    server.publish("orders", &key, &load::body(&ids, "/a"));
+    wait_for("the attempt", LONG, || server.counter("orders", "queue", "pending") == 10);
+    let ledger = outcomes(&server, "queue");
+    assert!(ledger.contains("CredentialRefused") && ledger.contains("delivery.resources.service"), "{ledger}");
+}

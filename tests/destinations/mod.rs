@@ -4,6 +4,7 @@
 mod amqp;
 mod azure_function;
 mod checklist;
+mod credentials;
 mod kafka;
 mod namespace_topic;
 mod nats;

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::{LONG, Service, conform, start_server};
 use crate::{
     sdk::packages::MOTO,
+    server::end_waits,
     support::{
         endpoint::{Endpoint, Received, answer},
         http::Client,
@@ -238,4 +239,41 @@ fn a_request_to_sqs_has_the_signature_that_aws_computes() {
     assert_eq!(requests[0].header("x-amz-security-token"), Some("session"));
     let (computed, sent) = signatures(&requests[0]);
     assert_eq!(sent, computed);
+}
+
+/// Of three messages one is stored, one can never be, and one failed for a reason of the service.
+#[test]
+fn each_message_of_a_request_to_sqs_has_a_result_of_its_own() {
+    let failed = [
+        r#"{"Id":"1","SenderFault":true,"Code":"InvalidMessageContents","Message":"characters"}"#,
+        r#"{"Id":"2","SenderFault":false,"Code":"InternalError","Message":"again"}"#,
+    ];
+    for failed in [failed, [failed[1], failed[0]]] {
+        let parts = format!(r#"{{"Successful":[{{"Id":"0"}}],"Failed":[{}]}}"#, failed.join(","));
+        let endpoint =
+            Endpoint::start(vec![answer(200, "", &parts), answer(200, "", r#"{"Successful":[{"Id":"0"}]}"#)]);
+        let server = Server::start(&[
+            ("DELIVERY__RESOURCES__SERVICE__URL", &format!("http://{}/{ACCOUNT}", endpoint.address())),
+            ("DELIVERY__RESOURCES__SERVICE__ACCESS_KEY_ID", "key"),
+            ("DELIVERY__RESOURCES__SERVICE__SECRET_ACCESS_KEY", SECRET),
+        ]);
+        let key = server.topic("orders", "EventGridSchema");
+        let destination = json!({"destination": {"endpointType": "Sqs",
+            "properties": {"resourceId": "service", "queueName": "orders"}}});
+        server.subscribe("orders", "queue", &SubscriptionSpec::of("").also(&json!({}), &destination));
+        server.operate("orders", "queue", "hold");
+        let ids = ["stored", "bad", "again"].map(str::to_owned);
+        server.publish("orders", &key, &load::body(&ids, "/a"));
+        server.operate("orders", "queue", "resume");
+        let counts = || ["delivered", "dropped", "pending"].map(|name| server.counter("orders", "queue", name));
+        wait_for("the results", LONG, || counts() == [1, 1, 1]);
+        end_waits(&server, "orders", "queue");
+        wait_for("the repeated message", LONG, || counts() == [2, 1, 0]);
+        let requests: Vec<Value> =
+            endpoint.requests().iter().map(|request| serde_json::from_slice(&request.body).expect("JSON")).collect();
+        let sent = |request: &Value| request["Entries"].as_array().expect("a list").len();
+        assert_eq!(requests.iter().map(sent).collect::<Vec<_>>(), [3, 1]);
+        let repeated = requests[1]["Entries"][0]["MessageBody"].as_str().expect("a body");
+        assert!(repeated.contains("\"again\""), "{repeated}");
+    }
 }

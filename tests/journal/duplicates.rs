@@ -350,3 +350,26 @@ fn compactions_drop_the_ids_whose_window_has_ended_and_no_other() {
     assert_eq!(publish(0..1_500), 500);
     queue.stop();
 }
+
+#[test]
+fn times_and_windows_follow_a_clock_that_was_a_year_ahead_and_is_corrected() {
+    let store = MemoryStore::new();
+    Fixture::founded(&store, true).stop();
+    let year = Duration::from_secs(365 * 24 * 3_600);
+    let ahead = Fixture::at(Arc::new(store.clone()), START.after(year));
+    assert_eq!(ahead.publish(&[1]), 0);
+    ahead.stop();
+    // Killed at once, and at another start.
+    for start in 0..2 {
+        let corrected = Fixture::at(Arc::new(store.clone()), START.after(WINDOW * 10 * start));
+        for _ in 0..3 {
+            let now = corrected.clock.now();
+            let receipt = corrected.try_publish(&[1, 2]).expect("there is room");
+            assert_eq!((receipt.duplicates, receipt.appended), (0, now), "each window begins anew");
+            assert_eq!(corrected.publish(&[1, 2]), 2);
+            corrected.hand.advance(WINDOW);
+        }
+        corrected.stop();
+    }
+    assert_eq!(log(&store), [1, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2]);
+}

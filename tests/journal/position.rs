@@ -1,6 +1,6 @@
 //! Binary search in the log, compared with a linear search.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use bytes::BufMut;
 use gridhook::{
@@ -20,6 +20,9 @@ use proptest::prelude::*;
 use crate::support::memory_store::MemoryStore;
 
 const PARTITION: PartitionId = PartitionId(2);
+
+/// How far a wrong clock is ahead.
+const AHEAD: u64 = 1_000;
 
 /// A generated chunk: its distance from the previous one, in sequences and in time.
 #[derive(Clone, Debug)]
@@ -45,12 +48,18 @@ fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
     proptest::collection::vec(chunk, 0..40)
 }
 
-fn lay(store: &dyn Store, chunks: &[Drawn], floor: u64) -> (Vec<Lies>, LogEnd) {
+/// Writes the chunks; those of `wrong` by a clock that was ahead, and was corrected behind them.
+fn lay(store: &dyn Store, chunks: &[Drawn], floor: u64, wrong: &Range<usize>) -> (Vec<Lies>, LogEnd) {
     let mut batch = Batch::default();
     let (mut next, mut at, mut running) = (1, 1000, LogTail::default());
     let mut lie = Vec::new();
-    for Drawn { gap, later, count } in chunks {
+    let mut set_back = None;
+    for (index, Drawn { gap, later, count }) in chunks.iter().enumerate() {
+        if index > 0 && index == wrong.end {
+            set_back = Some(Seq(next));
+        }
         (next, at) = (next + gap, at + later);
+        let appended = if wrong.contains(&index) { at + AHEAD } else { at };
         let mut draft = ChunkBuilder::new(Schema::EventGrid);
         for _ in 0..*count {
             draft.push(|out| {
@@ -60,12 +69,13 @@ fn lay(store: &dyn Store, chunks: &[Drawn], floor: u64) -> (Vec<Lies>, LogEnd) {
         }
         let sealed = draft.into_chunks().pop().expect("it has events");
         let bytes = sealed.bytes_len() as u64;
-        batch.put(Family::Log, keys::log(PARTITION, Seq(next)), sealed.stamp(Timestamp(at), running));
-        lie.push(Lies { first: next, count: *count, appended: at, bytes_before: running.bytes });
+        batch.put(Family::Log, keys::log(PARTITION, Seq(next)), sealed.stamp(Timestamp(appended), running));
+        lie.push(Lies { first: next, count: *count, appended, bytes_before: running.bytes });
         running = LogTail { count: running.count + u64::from(*count), bytes: running.bytes + bytes };
         next += u64::from(*count);
     }
-    let record = FloorRecord { floor: Seq(floor.min(next)), next: Seq(next), running, appended: Timestamp(at) };
+    let record =
+        FloorRecord { floor: Seq(floor.min(next)), next: Seq(next), running, appended: Timestamp(at), set_back };
     batch.put(Family::Meta, keys::floor(PARTITION), record.encode());
     // Logs of neighbouring partitions, which must be ignored.
     for other in [1, 3] {
@@ -88,8 +98,8 @@ fn naive(chunks: &[Lies], floor: Seq, end: LogEnd, is_passed: impl Fn(&Lies) -> 
     LogPosition { at: end.next, appended: None }
 }
 
-fn check(store: Arc<dyn Store>, chunks: &[Drawn], floor: u64) {
-    let (lie, end) = lay(&*store, chunks, floor);
+fn check(store: Arc<dyn Store>, chunks: &[Drawn], floor: u64, wrong: &Range<usize>) {
+    let (lie, end) = lay(&*store, chunks, floor, wrong);
     let floor = Seq(floor).min(end.next);
     let options = JournalOptions {
         outcome_delay: Duration::ZERO,
@@ -104,7 +114,10 @@ fn check(store: Arc<dyn Store>, chunks: &[Drawn], floor: u64) {
     let last = lie.last().map_or(1000, |chunk| chunk.appended);
     for before in (999..=last + 1).step_by(3).chain(lie.iter().map(|chunk| chunk.appended)) {
         let found = runtime.block_on(journal.reads().position(PARTITION, end.next, Timestamp(before)));
-        let expected = naive(&lie, floor, end, |chunk| chunk.appended < before);
+        // An event is as old as the youngest one behind it.
+        let age =
+            |chunk: &Lies| lie.iter().filter(|later| later.first >= chunk.first).map(|later| later.appended).min();
+        let expected = naive(&lie, floor, end, |chunk| age(chunk).is_some_and(|appended| appended < before));
         assert_eq!(found.expect("readable"), expected, "appended at {before} or later, of {lie:?} from {floor:?}");
     }
     for bytes in (0..end.running.bytes + 2).step_by(17) {
@@ -122,7 +135,15 @@ proptest! {
 
     #[test]
     fn a_place_by_time_or_bytes_is_what_a_look_at_every_chunk_finds(chunks in drawn(), floor in 1..120u64) {
-        check(Arc::new(MemoryStore::new()), &chunks, floor);
+        check(Arc::new(MemoryStore::new()), &chunks, floor, &(0..0));
+    }
+
+    #[test]
+    fn a_place_by_time_is_found_where_a_clock_that_was_ahead_was_corrected(
+        chunks in drawn(), floor in 1..120u64, wrong in (0..40usize, 1..40usize),
+    ) {
+        let wrong = wrong.0..(wrong.0 + wrong.1).min(chunks.len());
+        check(Arc::new(MemoryStore::new()), &chunks, floor, &wrong);
     }
 }
 
@@ -133,6 +154,6 @@ fn a_place_by_time_in_a_long_log_takes_few_reads_on_rocks() {
     let chunks: Vec<Drawn> = (0..300)
         .map(|at| Drawn { gap: u64::from(at % 7 == 0) * 1_000_000, later: at % 3, count: 1 + at as u32 % 5 })
         .collect();
-    check(rocks.clone(), &chunks, 5_000_000);
+    check(rocks.clone(), &chunks, 5_000_000, &(0..0));
     rocks.close().expect("closed");
 }

@@ -60,7 +60,7 @@ fn reason() -> impl Strategy<Value = Reason> {
 fn each_outcome_keeps_its_byte() {
     let names = "Delivered NotFound Disabled Full Unauthorized BadRequest TimedOut Busy PayloadTooLarge Probation \
         Canceled Aborted SocketError ResolutionError SessionQueueNotSupported Forbidden \
-        InvalidAzureFunctionDestination GenericError Delivering TransformationFailed";
+        InvalidAzureFunctionDestination GenericError Delivering TransformationFailed CredentialRefused";
     let read: Vec<_> = (0..=u8::MAX).filter_map(|byte| Some((byte, LastOutcome::of_byte(byte)?))).collect();
     assert_eq!(read.iter().map(|(_, last)| last.to_string()).collect::<Vec<_>>().join(" "), names);
     assert!(read.iter().enumerate().all(|(index, (byte, last))| (index, last.byte()) == (usize::from(*byte), *byte)));
@@ -284,11 +284,13 @@ pub(super) fn page() -> impl Strategy<Value = OutcomePage> {
 }
 
 pub(super) fn floor() -> impl Strategy<Value = FloorRecord> {
-    any::<[u64; 5]>().prop_map(|[floor, next, count, bytes, appended]| FloorRecord {
+    let set_back = proptest::option::of((1..u64::MAX).prop_map(Seq));
+    (any::<[u64; 5]>(), set_back).prop_map(|([floor, next, count, bytes, appended], set_back)| FloorRecord {
         floor: Seq(floor),
         next: Seq(next),
         running: LogTail { count, bytes },
         appended: Timestamp(appended),
+        set_back,
     })
 }
 

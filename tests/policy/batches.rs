@@ -14,8 +14,9 @@ use gridhook::{
         OutgoingBatch, SendItem, SubscriptionSettings,
         batch::{self, BatchLimits, ReadyEvent},
         filter::key::FilterKey,
+        outcome::EventResult,
         property::PropertyGroup,
-        record::Health,
+        record::{Health, OPEN_EVENTS_MAX},
     },
 };
 
@@ -64,6 +65,40 @@ fn a_batch_that_is_too_large_is_halved_and_that_is_no_attempt() {
         "0s x×16 · 0s x×8 · 0s x×4 · 0s ok×2 · 0s ok×2 · 0s ok×2 · 0s ok×2 · 0s ok×2 · 0s ok×2 · 0s ok×2 · 0s ok×2"
     ]
     .assert_eq(&driver.run());
+}
+
+#[test]
+fn events_in_flight_are_bounded_whatever_the_settings_allow() {
+    const EVENTS: usize = 3 * OPEN_EVENTS_MAX;
+    let settings = SubscriptionSettings { concurrency_max: 10_000, ..in_batches(5_000, u64::MAX) };
+    let endpoint = Box::new(|_: &OutgoingBatch| Some((Duration::from_secs(10), status(200))));
+    let mut driver = Driver::new(settings, endpoint);
+    driver.is_large();
+    driver.publish(&vec![("yes", 1); EVENTS]);
+    let mut open_max = 0;
+    for _ in 0..200 {
+        driver.run_for(Duration::from_secs(1));
+        open_max = open_max.max(driver.disk.cursor.lanes[0].open.len());
+    }
+    assert!(open_max <= OPEN_EVENTS_MAX && open_max > OPEN_EVENTS_MAX / 2, "{open_max}");
+    assert_eq!(driver.disk.cursor.counters.delivered, EVENTS as u64);
+}
+
+#[test]
+fn each_event_of_a_request_has_the_result_that_the_service_gives_it() {
+    let mut requests = 0;
+    let endpoint = Box::new(move |request: &OutgoingBatch| {
+        requests += 1;
+        let codes = if requests == 1 { vec![200, 400, 500, 200] } else { vec![200; request.items.len()] };
+        let items = request.items.iter().zip(codes);
+        let events = items.map(|(item, code)| EventResult::new(item.seq, &status(code))).collect();
+        Some((Duration::ZERO, status(200).with_events(events)))
+    });
+    let mut driver = Driver::new(in_batches(10, 64 * 1024), endpoint);
+    driver.publish(&[("yes", 10); 4]);
+    expect!["0s ok×4 · 0s UndeliverableDueToHttpBadRequest · 10s ok"].assert_eq(&driver.run());
+    let counters = driver.disk.cursor.counters;
+    assert_eq!((counters.delivered, counters.dropped, counters.pending), (3, 1, 0));
 }
 
 #[test]

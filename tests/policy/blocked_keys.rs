@@ -20,7 +20,8 @@ use super::{
 use crate::server::many;
 
 fn blocking(tracked_max: usize) -> SubscriptionSettings {
-    let order = OrderSettings { key: FilterKey::from("subject".to_owned()), tracked_max, blocks: true };
+    let order =
+        OrderSettings { key: FilterKey::from("subject".to_owned()), tracked_max, blocks: true, one_of_a_key: false };
     SubscriptionSettings { order: Some(Arc::new(order)), concurrency_max: 16, edition: without_probation(), ..plain() }
 }
 
@@ -159,7 +160,8 @@ fn events_that_no_longer_block_are_attempted_once_more_in_bounded_writes() {
         driver.is_large();
         publish(&mut driver, 0..EVENTS as usize, 1);
         assert_eq!(order(&driver).blocked, EVENTS as usize);
-        let order = OrderSettings { key: FilterKey::from(key.to_owned()), tracked_max: 10_000, blocks };
+        let order =
+            OrderSettings { key: FilterKey::from(key.to_owned()), tracked_max: 10_000, blocks, one_of_a_key: false };
         driver.settings.order = Some(Arc::new(order));
         driver.largest_write = 0;
         driver.revive();

@@ -219,10 +219,27 @@ fn successes_may_be_written_late_a_failure_and_ordered_events_may_not() {
     driver.command(Command::Hold);
     assert_eq!(driver.urgencies[2..], [WriteUrgency::Now]);
 
-    let order = OrderSettings { key: FilterKey::from("subject".to_owned()), tracked_max: 100, blocks: false };
+    let order = OrderSettings {
+        key: FilterKey::from("subject".to_owned()),
+        tracked_max: 100,
+        blocks: false,
+        one_of_a_key: false,
+    };
     let ordered = SubscriptionSettings { order: Some(Arc::new(order)), ..plain() };
     let mut driver = Driver::new(ordered, answers(vec![status(200)]));
     driver.publish(&[("yes", 1)]);
     driver.run_until(driver.now);
     assert!(!driver.urgencies.contains(&WriteUrgency::Relaxed), "the next event of the key may wait for it");
+}
+
+#[test]
+fn a_request_that_gridhook_aborted_uses_no_attempt() {
+    let settings = SubscriptionSettings { attempts_max: 1, ..plain() };
+    let script = vec![RequestResult::bare(Outcome::Aborted), RequestResult::bare(Outcome::Aborted), status(200)];
+    let mut driver = Driver::new(settings, answers(script));
+    driver.publish(&[("yes", 10)]);
+    driver.run();
+    let counters = driver.disk.cursor.counters;
+    assert_eq!((counters.delivered, counters.dropped), (1, 0), "{:?}", driver.lines);
+    assert!(driver.left[1].since(driver.left[0]) >= Duration::from_secs(1), "it waits as after a failure");
 }

@@ -125,6 +125,18 @@ struct Replay {
 }
 
 /// The owner of a delivery in this lane: a job, or the live lane.
+/// The events of a request that was no attempt at them.
+fn take_off(slot: &mut Slot, truth: &mut BTreeMap<(Lane, Seq), Truth>) {
+    if std::mem::replace(&mut slot.taken_off, true) {
+        return;
+    }
+    for item in &slot.request.items {
+        let truth = truth.get_mut(&(whose(item.lane), item.seq)).expect("published");
+        truth.attempts -= 1;
+        truth.first = truth.first.filter(|_| truth.attempts > 0);
+    }
+}
+
 fn whose(lane: Lane) -> Lane {
     if lane.is_job() { lane } else { Lane::LIVE }
 }
@@ -632,13 +644,8 @@ impl Scenario {
         {
             shared.over = true;
             let too_large = answer.outcome == Outcome::Failed(Failure::PayloadTooLarge) && shared.request.events > 1;
-            if too_large && !shared.taken_off {
-                shared.taken_off = true;
-                for item in &shared.request.items {
-                    let truth = self.truth.get_mut(&(whose(item.lane), item.seq)).expect("published");
-                    truth.attempts -= 1;
-                    truth.first = truth.first.filter(|_| truth.attempts > 0);
-                }
+            if too_large || answer.outcome == Outcome::Aborted {
+                take_off(shared, &mut self.truth);
             }
             if let Some(wait) = answer.retry_after {
                 let longest = self.settings.edition.retry.retry_after_max;

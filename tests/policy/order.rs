@@ -28,7 +28,12 @@ fn core(settings: SubscriptionSettings, health: Health, end: u64) -> Subscriptio
 }
 
 fn by_subject() -> Arc<OrderSettings> {
-    Arc::new(OrderSettings { key: FilterKey::from("subject".to_owned()), tracked_max: 100, blocks: false })
+    Arc::new(OrderSettings {
+        key: FilterKey::from("subject".to_owned()),
+        tracked_max: 100,
+        blocks: false,
+        one_of_a_key: false,
+    })
 }
 
 fn absorb(core: &mut Subscription, input: Input) -> CoreStep {

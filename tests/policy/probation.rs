@@ -99,10 +99,21 @@ fn a_suspended_subscription_reads_nothing() {
 }
 
 #[test]
+fn an_endpoint_that_only_refuses_events_is_not_held() {
+    let settings = SubscriptionSettings { hold_after_failing: Some(24 * HOUR), ..plain() };
+    let mut driver = Driver::new(settings, answers(vec![status(503), status(400)]));
+    for _ in 0..5 {
+        driver.publish(&[("yes", 10)]);
+        driver.run_for(12 * HOUR);
+    }
+    assert_eq!(driver.disk.cursor.held, None);
+}
+
+#[test]
 fn an_endpoint_without_a_success_for_days_is_held_at_the_first_failure_after_them_also_across_restarts() {
     let days = |days: u32| 24 * days * HOUR;
     let settings = SubscriptionSettings { hold_after_failing: Some(days(5)), suspend_after: 10, ..plain() };
-    for failure in [status(503), status(400), RequestResult::bare(Outcome::Failed(Failure::TimedOut))] {
+    for failure in [status(503), RequestResult::bare(Outcome::Failed(Failure::TimedOut))] {
         let is_back = std::rc::Rc::new(std::cell::Cell::new(false));
         let (is_up, failed) = (std::rc::Rc::clone(&is_back), failure.clone());
         let endpoint = Box::new(move |_: &gridhook::policy::OutgoingBatch| {

@@ -139,7 +139,12 @@ fn a_probation_that_began_while_the_disk_was_read_costs_no_event() {
 
 #[test]
 fn events_that_are_held_back_follow_the_first_of_their_key() {
-    let order = OrderSettings { key: FilterKey::from("subject".to_owned()), tracked_max: 100, blocks: false };
+    let order = OrderSettings {
+        key: FilterKey::from("subject".to_owned()),
+        tracked_max: 100,
+        blocks: false,
+        one_of_a_key: false,
+    };
     let settings = SubscriptionSettings { order: Some(Arc::new(order)), ..patient() };
     let mut driver = Driver::new(settings, answers(vec![status(503), status(200)]));
     driver.publish(&[("yes-a", 1), ("yes-a", 1), ("yes-a", 1)]);

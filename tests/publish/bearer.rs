@@ -6,7 +6,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use expect_test::expect;
 use gridhook::{
     control::record::token::{ScopedResource, TokenRole},
-    event::Timestamp,
+    event::WallTime,
     publish::auth::bearer::{AdminTokenCheck, BearerAuth, BearerProblem, Keyring, TokenIssuer},
 };
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
@@ -85,7 +85,7 @@ pub(crate) fn bearer(signer: &Signer) -> BearerAuth {
 
 fn verdict(bearer: &BearerAuth, token: &str) -> &'static str {
     let anything = ScopedResource::default();
-    match bearer.check(token.as_bytes(), None, TokenRole::Publish, &anything, Timestamp(NOW * 1_000_000)) {
+    match bearer.check(token.as_bytes(), None, TokenRole::Publish, &anything, WallTime(NOW * 1_000_000)) {
         Ok(_) => "good",
         Err(BearerProblem::Unreadable) => "unreadable",
         Err(BearerProblem::Refused(why)) => why,

@@ -9,7 +9,7 @@ use gridhook::{
         record::{ingress::SchemaValidation, topic::AccessKeys},
     },
     deliver::convert::delivered,
-    event::{Event, Schema, Timestamp},
+    event::{Event, Schema, WallTime},
     publish::{
         PublishLimits, Refusal,
         auth::sas,
@@ -324,7 +324,7 @@ proptest! {
         let changed = changed(token.as_bytes(), &changes);
         let keys = AccessKeys { key1: KEY.to_owned(), key2: KEY2.to_owned() };
         let resources: Vec<_> = sas::SasResource::parse("http://127.0.0.1:18080/api/events").into_iter().collect();
-        if sas::check(&changed, &[&keys], &resources, Timestamp(0)).is_ok() {
+        if sas::check(&changed, &[&keys], &resources, WallTime(0)).is_ok() {
             let signed = |token: &str| token.trim().split_once("&s=").map(|(signed, _)| signed.to_owned());
             let changed = String::from_utf8(changed).expect("a good token is text");
             prop_assert_eq!(signed(&changed), signed(token), "what is signed is as it was");
@@ -340,7 +340,7 @@ fn an_access_token_that_was_changed_is_good_for_nothing_new() {
     let tokens = [(Some("ec"), Algorithm::ES256), (Some("rsa"), Algorithm::RS256)]
         .map(|(kid, algorithm)| signer.sign(kid, algorithm, &claims));
     let anything = ScopedResource::default();
-    let check = |token: &[u8]| bearer.check(token, None, TokenRole::Publish, &anything, Timestamp(now * 1_000_000));
+    let check = |token: &[u8]| bearer.check(token, None, TokenRole::Publish, &anything, WallTime(now * 1_000_000));
     for token in &tokens {
         assert!(check(token.as_bytes()).is_ok());
     }

@@ -3,7 +3,7 @@
 use expect_test::{Expect, expect};
 use gridhook::{
     control::record::topic::AccessKeys,
-    event::Timestamp,
+    event::WallTime,
     publish::auth::sas::{SasResource, check},
 };
 use proptest::prelude::*;
@@ -30,11 +30,11 @@ fn keys() -> AccessKeys {
     AccessKeys { key1: KEY.to_owned(), key2: KEY2.to_owned() }
 }
 
-fn seconds(seconds: u64) -> Timestamp {
-    Timestamp(seconds * 1_000_000)
+fn seconds(seconds: u64) -> WallTime {
+    WallTime(seconds * 1_000_000)
 }
 
-fn verdict(token: &str, resource: &str, now: Timestamp) -> String {
+fn verdict(token: &str, resource: &str, now: WallTime) -> String {
     let resources: Vec<_> = SasResource::parse(resource).into_iter().collect();
     match check(token.as_bytes(), &[&keys()], &resources, now) {
         Ok(()) => "good".to_owned(),

@@ -14,6 +14,7 @@ use super::{LONG, in_store, many};
 use crate::{
     publish::sas::signed,
     support::{
+        endpoint::{Endpoint, answer},
         load, needs,
         server::{Server, SubscriptionSpec, events_path, operator, wait_for},
         sink::{Behavior, Sink},
@@ -127,6 +128,49 @@ fn tokens_follow_the_wall_clock_at_once() {
     assert_eq!(status, 401, "the token has ended: {reported}");
     server.command("DELETE", "/chaos", &Value::Null);
     assert_eq!(publish().0, 200, "and is good again by a clock that is right");
+}
+
+#[test]
+fn signatures_follow_the_wall_clock_at_once() {
+    const STEP: u64 = 2 * 3_600;
+    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let service = format!("http://{}", endpoint.address());
+    let server = Server::start(&[
+        ("CHAOS__ENABLED", "true"),
+        ("DELIVERY__VALIDATE", "false"),
+        ("DELIVERY__RESOURCES__BUS__URL", &service),
+        ("DELIVERY__RESOURCES__BUS__ACCESS_KEY_NAME", "root"),
+        ("DELIVERY__RESOURCES__BUS__ACCESS_KEY", "key"),
+        ("DELIVERY__RESOURCES__STORE__URL", &format!("{service}/account")),
+        ("DELIVERY__RESOURCES__STORE__ACCESS_KEY", "a2V5"),
+    ]);
+    let key = server.topic("orders", "EventGridSchema");
+    let signing = json!({"secrets": ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]});
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&endpoint.url()).webhook("signing", signing));
+    for (name, kind, properties) in [
+        ("bus", "ServiceBusQueue", json!({"resourceId": "bus/queues/orders"})),
+        ("store", "StorageQueue", json!({"resourceId": "store", "queueName": "orders"})),
+    ] {
+        let destination = json!({"destination": {"endpointType": kind, "properties": properties}});
+        server.subscribe("orders", name, &SubscriptionSpec::of("").also(&json!({}), &destination));
+    }
+    server.command("POST", "/chaos/clock", &json!({"step": "2h", "duration": "10m"}));
+    server.publish("orders", &key, &load::body(&["one".to_owned()], "/a"));
+    wait_for("three requests", LONG, || endpoint.requests().len() == 3);
+
+    let requests = endpoint.requests();
+    let header = |name| requests.iter().find_map(|request| request.header(name).map(str::to_owned));
+    let signed = header("webhook-timestamp").expect("a signature").parse().expect("seconds");
+    let authorizations = requests.iter().filter_map(|request| request.header("authorization"));
+    let signature = authorizations.clone().find_map(|text| text.split("&se=").nth(1)?.split('&').next());
+    let expiry: u64 = signature.expect("a signature").parse().expect("seconds");
+    let store = requests.iter().find(|request| request.header("x-ms-version").is_some()).expect("a message");
+    let date = httpdate::parse_http_date(store.header("date").expect("a date")).expect("a date");
+    let date = date.duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
+    let wall = Clock::system().wall().since_epoch().as_secs() + STEP;
+    for (what, seconds) in [("webhook", signed), ("storage queue", date), ("service bus", expiry - 15 * 60)] {
+        assert!(seconds.abs_diff(wall) < STEP / 2, "{what}: {seconds}, and it is {wall}");
+    }
 }
 
 /// What a clock that is wrong by so much says, in every process but the test's own.

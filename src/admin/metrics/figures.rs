@@ -355,6 +355,7 @@ pub(super) fn error_type(outcome: &str) -> &'static str {
         Failure::PayloadTooLarge,
         Failure::Forbidden,
         Failure::Disabled,
+        Failure::CredentialRefused,
     ];
     if client.iter().any(|known| known.to_string() == outcome) { "ClientError" } else { "ServerError" }
 }

@@ -84,7 +84,7 @@ pub(super) fn write_server_families(text: &mut MetricsText, exposition: &Exposit
     }
     if let Some(clock) = &exposition.sources.clock {
         let (time, wall) = (clock.now(), clock.wall());
-        let ahead = wall.since(time).as_secs_f64() - time.since(wall).as_secs_f64();
+        let ahead = wall.seconds_ahead_of(time);
         one(
             text,
             gauge(

@@ -19,7 +19,7 @@ pub mod subscription;
 pub mod system_data;
 pub mod topic;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -108,6 +108,10 @@ pub struct EditionRanges {
     pub advanced_values_max: usize,
     /// Maximum of `deliveryRetryPeriodInDays`; 0 if the edition does not support it.
     pub retry_period_days_max: u32,
+    /// The least wait after a failure of a webhook …
+    pub webhook_wait_min: Duration,
+    /// … and of any other destination.
+    pub resource_wait_min: Duration,
 }
 
 /// The editions of the delivery policy that a topic may name.

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::event::Timestamp;
+use crate::event::{Timestamp, WallTime};
 
 /// What the holder of a token may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -238,8 +238,8 @@ pub struct TokenRecord {
 
 impl TokenRecord {
     /// Whether it has expired.
-    pub fn is_expired(&self, now: Timestamp) -> bool {
-        self.expires.is_some_and(|expires| expires <= now)
+    pub fn is_expired(&self, wall: WallTime) -> bool {
+        self.expires.is_some_and(|expires| expires <= wall.timestamp())
     }
 
     /// The key under which it is registered.

@@ -31,6 +31,7 @@ pub struct Amqp {
 impl Kind for Amqp {
     const SCHEMES: &'static [&'static str] = &["amqp", "amqps"];
     const HAS_PROPERTIES: bool = true;
+    const TAKES_PARTS: bool = true;
 
     fn entity(&self) -> Option<&str> {
         Some(if self.exchange.is_empty() { &self.routing_key } else { &self.exchange })

@@ -7,12 +7,13 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{BatchMaxima, InvalidProperty, Kind, Opening, last_segment};
+use super::{BatchMaxima, InvalidProperty, Kind, Opening, last_segment, with_refused_credential};
 use crate::{
     deliver::{
         Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, WebhookEncoding, clients,
         request::RequestError, sender::Encode,
     },
+    event::Seq,
     policy::outcome::{Failure, RequestResult},
 };
 
@@ -56,7 +57,7 @@ impl Kind for AzureFunction {
         let name = utf8_percent_encode(last_segment(&self.resource_id), NON_ALPHANUMERIC);
         let destination = at.destination(&format!("{base}/runtime/webhooks/eventgrid?functionName={name}"))?;
         let key = service.credential("function_key").map(str::to_owned);
-        let encoding = Box::new(Invocation { webhook: WebhookEncoding::default(), key });
+        let encoding = Box::new(Invocation { service: service.name.clone(), webhook: WebhookEncoding::default(), key });
         let target = Arc::new(HttpTarget { destination, encoding });
         let tokens = at.tokens()?;
         Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target, tokens }))
@@ -65,6 +66,8 @@ impl Kind for AzureFunction {
 
 /// The requests of a webhook, with the app's key.
 struct Invocation {
+    /// The name of the app's table in the settings.
+    service: String,
     webhook: WebhookEncoding,
     key: Option<String>,
 }
@@ -78,8 +81,9 @@ impl Encode for Invocation {
     }
 
     /// The app answers 404 where it has no such function, and 405 where its trigger is of another kind.
-    fn settle(&self, result: RequestResult) -> RequestResult {
+    fn settle(&self, result: RequestResult, _: &[Seq]) -> RequestResult {
         match result.status {
+            Some(401) => with_refused_credential(result, &self.service),
             Some(405) => RequestResult { outcome: Failure::InvalidAzureFunctionDestination.into(), ..result },
             _ => result,
         }

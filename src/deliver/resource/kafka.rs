@@ -4,7 +4,7 @@
 //! key of the record and chooses the partition as Kafka's own clients do; the others are its headers. Without a key, the
 //! partitions take turns, a batch for each. A request has succeeded when all replicas in sync have all its records
 //! (`acks=all`). The producer is idempotent: a request whose answer is lost is repeated, and its records are there once. Records
-//! of one request can go to several partitions: if one fails, all events of the request are sent again.
+//! of one request can go to several partitions: if one fails, its events are sent again.
 
 use std::rc::Rc;
 
@@ -60,6 +60,7 @@ pub struct EventHub {
 impl Kind for Kafka {
     const SCHEMES: &'static [&'static str] = &["kafka", "kafkas"];
     const HAS_PROPERTIES: bool = true;
+    const TAKES_PARTS: bool = true;
 
     fn entity(&self) -> Option<&str> {
         Some(&self.topic_name)
@@ -77,6 +78,7 @@ impl Kind for Kafka {
 impl Kind for EventHub {
     const SCHEMES: &'static [&'static str] = &["kafka", "kafkas"];
     const HAS_PROPERTIES: bool = true;
+    const TAKES_PARTS: bool = true;
 
     fn check(&self) -> Result<(), InvalidProperty> {
         if self.resource_id.to_ascii_lowercase().contains("/eventhubs/") {

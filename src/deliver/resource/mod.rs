@@ -22,6 +22,10 @@
 //!
 //! What it does not do: it does not retry, and it has no opinion on outcomes. A service without HTTP statuses reports the
 //! status that means the same, so that one table of the edition covers all kinds.
+//!
+//! Two outcomes are the same for all kinds. Credentials that the service refuses are those of the operator
+//! ([`Failure::CredentialRefused`]). A service that took some events of a request only has a result for each
+//! ([`RequestResult::events`]).
 
 pub mod amqp;
 pub mod azure_function;
@@ -34,7 +38,7 @@ mod shared;
 pub mod sqs;
 pub mod storage_queue;
 
-use std::{collections::BTreeMap, ops::RangeInclusive, rc::Rc, time::Duration};
+use std::{cell::RefCell, collections::BTreeMap, ops::RangeInclusive, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -65,9 +69,9 @@ use super::{
     signature,
 };
 use crate::{
-    event::{Event, Schema},
+    event::{Event, Schema, Seq},
     policy::{
-        outcome::{Failure, Outcome, RequestResult},
+        outcome::{EventResult, Failure, Outcome, RequestResult},
         property::{self, DeliveryProperty},
     },
 };
@@ -89,6 +93,8 @@ trait Kind {
     const HAS_BATCHES: bool = false;
     /// Whether the events of a request must have the same delivery properties.
     const IS_GROUPED: bool = Self::HAS_BATCHES;
+    /// Whether the service may take some events of a request only.
+    const TAKES_PARTS: bool = false;
 
     /// Checks the properties, except the length of `resourceId`.
     fn check(&self) -> Result<(), InvalidProperty>;
@@ -222,6 +228,13 @@ macro_rules! kinds {
                 }
             }
 
+            /// Whether the service may take some events of a request only.
+            pub fn takes_parts(&self) -> bool {
+                match self {
+                    $(Self::$kind(_) => $kind::TAKES_PARTS,)+
+                }
+            }
+
             /// The limits of the service.
             pub fn limits(&self) -> BatchMaxima {
                 match self {
@@ -349,24 +362,70 @@ fn unreached(kind: Failure, detail: String) -> RequestResult {
     RequestResult { unreached: true, ..failure(kind, detail) }
 }
 
-/// The result of `messages` that `send` sends within `wait`. An event that cannot be read fails all, and is found when the
-/// batch is halved.
+/// The result of a service that refuses the operator's credentials, with the name of their table.
+fn credential_refused(service: &str, detail: &str) -> RequestResult {
+    let detail = format!("the credentials of delivery.resources.{service} are refused: {detail}");
+    RequestResult { outcome: Failure::CredentialRefused.into(), ..result_of(401, detail) }
+}
+
+/// The same for the response of a service with HTTP statuses.
+fn with_refused_credential(result: RequestResult, service: &str) -> RequestResult {
+    let given = result.status.map_or(String::new(), |status| format!("the response is {status}. "));
+    let text = format!("{given}{}", String::from_utf8_lossy(&result.body));
+    let RequestResult { outcome, status, detail, .. } = credential_refused(service, text.trim());
+    // The detail has what the service says, and is shown only in place of a body.
+    RequestResult { outcome, status, detail, body: Bytes::new(), ..result }
+}
+
+/// The results of single events, as they become known.
+struct EventResults(RefCell<Vec<(Seq, Option<EventResult>)>>);
+
+impl EventResults {
+    /// Nothing is known of the events of `batch`.
+    fn new(batch: &Batch) -> Self {
+        Self(RefCell::new(batch.events.iter().map(|event| (event.seq, None)).collect()))
+    }
+
+    /// Notes that the event at `index` was accepted.
+    fn deliver(&self, index: usize) {
+        if let Some((seq, result)) = self.0.borrow_mut().get_mut(index) {
+            *result = Some(EventResult::delivered(*seq));
+        }
+    }
+
+    /// Notes the failure of the event at `index`.
+    fn fail(&self, index: usize, failed: &RequestResult) {
+        if let Some((seq, result)) = self.0.borrow_mut().get_mut(index) {
+            *result = Some(EventResult::new(*seq, failed));
+        }
+    }
+
+    /// The result of the request, where `rest` is that of all events whose own is not known.
+    fn complete(self, rest: RequestResult) -> RequestResult {
+        let results = self.0.into_inner().into_iter();
+        let events = results.map(|(seq, result)| result.unwrap_or_else(|| EventResult::new(seq, &rest))).collect();
+        rest.with_events(events)
+    }
+}
+
+/// The result of `messages` that `send` sends within `wait`. It notes the `results` of events that differ from that of the request. An event that cannot be read fails all, and is found when the batch is halved.
 async fn within<M>(
     wait: Duration,
     service: &str,
+    results: EventResults,
     messages: Result<M, RequestError>,
-    send: impl AsyncFnOnce(M) -> Result<(), RequestResult>,
+    send: impl AsyncFnOnce(M, &EventResults) -> Result<(), RequestResult>,
 ) -> RequestResult {
     let began = Instant::now();
-    let result = match messages {
+    let rest = match messages {
         Err(error) => failure(Failure::GenericError, error.to_string()),
-        Ok(messages) => match timeout(wait, send(messages)).await {
+        Ok(messages) => match timeout(wait, send(messages, &results)).await {
             Ok(Ok(())) => result_of(200, ""),
             Ok(Err(result)) => result,
             Err(_) => failure(Failure::TimedOut, format!("no answer from {service} within {wait:?}")),
         },
     };
-    RequestResult { latency: began.elapsed(), ..result }
+    RequestResult { latency: began.elapsed(), ..results.complete(rest) }
 }
 
 /// Checks the length and the characters of a name; `allowed` describes `is_allowed`.

@@ -8,10 +8,10 @@ use futures_util::future::{BoxFuture, LocalBoxFuture};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, result_of, within};
+use super::{BatchMaxima, EventResults, InvalidProperty, Kind, Opening, ResourceTarget, result_of, within};
 use crate::{
     deliver::{Batch, Sender, Sent},
-    event::{Schema, Timestamp},
+    event::{Schema, WallTime},
 };
 
 /// The topics of namespaces, as a destination.
@@ -80,18 +80,19 @@ impl Sender for Publishing {
     fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
         let events: Result<Vec<Bytes>, _> = batch.events.iter().map(|event| self.target.delivered(event)).collect();
         let wait = batch.wait;
+        let results = EventResults::new(&batch);
         drop(batch);
         Box::pin(async move {
             let id = self.target.resource.resource_id();
-            let publish = async |events| {
+            let publish = async |events, _: &EventResults| {
                 let published = self.topics.publish(id, events).await;
                 published.map_err(|PublishFailure { status, reason }| result_of(status, reason))
             };
-            (within(wait, id, events, publish).await, None)
+            (within(wait, id, results, events, publish).await, None)
         })
     }
 
-    fn reach(&self, _: Timestamp) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn reach(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
         let id = self.target.resource.resource_id();
         Box::pin(async move { if self.topics.has(id).await { Ok(()) } else { Err(format!("there is no topic {id}")) } })
     }

@@ -27,6 +27,7 @@ pub struct Nats {
 impl Kind for Nats {
     const SCHEMES: &'static [&'static str] = &["nats", "tls"];
     const HAS_PROPERTIES: bool = true;
+    const TAKES_PARTS: bool = true;
 
     fn entity(&self) -> Option<&str> {
         Some(&self.subject)

@@ -14,13 +14,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, check_text, content_type, last_segment};
+use super::{
+    BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, check_text, content_type, last_segment,
+    with_refused_credential,
+};
 use crate::{
     deliver::{
         Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, clients, request::RequestError,
         sender::Encode,
     },
-    event::{Event, Timestamp},
+    event::{Event, Seq, WallTime},
     policy::outcome::{Failure, Outcome, RequestResult},
 };
 
@@ -129,7 +132,7 @@ fn connect(at: &Opening<'_>, entity: &str) -> Result<Rc<dyn Sender>, String> {
         }
     };
     let destination = at.destination(&format!("{address}/messages"))?;
-    let encoding = Box::new(Messages { target: at.target.clone(), authorization });
+    let encoding = Box::new(Messages { service: service.name.clone(), target: at.target.clone(), authorization });
     let target = Arc::new(HttpTarget { destination, encoding });
     Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target, tokens }))
 }
@@ -144,12 +147,12 @@ enum Authorization {
 }
 
 impl Authorization {
-    fn at(&self, now: Timestamp) -> Option<String> {
+    fn at(&self, wall: WallTime) -> Option<String> {
         Some(match self {
             Self::Token => return None,
             Self::Signature(signature) => signature.clone(),
             Self::Key { resource, name, key } => {
-                let until = now.after(SIGNATURE_AGE).since(Timestamp::default()).as_secs();
+                let until = wall.after(SIGNATURE_AGE).since_epoch().as_secs();
                 let signature = BASE64_STANDARD.encode(hmac::sign(key, format!("{resource}\n{until}").as_bytes()));
                 let [signature, name] =
                     [&*signature, &**name].map(|text| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string());
@@ -161,6 +164,8 @@ impl Authorization {
 
 /// Turns events into a request that sends messages.
 struct Messages {
+    /// The name of the service's table in the settings.
+    service: String,
     target: ResourceTarget,
     authorization: Authorization,
 }
@@ -203,7 +208,7 @@ impl Encode for Messages {
             // Like a delivery property: sent as a sensitive header and never shown.
             properties: self
                 .authorization
-                .at(batch.now)
+                .at(batch.wall)
                 .map(|text| ("authorization".to_owned(), text))
                 .into_iter()
                 .collect(),
@@ -213,7 +218,7 @@ impl Encode for Messages {
     }
 
     /// The service has few statuses and says the rest in words.
-    fn settle(&self, result: RequestResult) -> RequestResult {
+    fn settle(&self, result: RequestResult, _: &[Seq]) -> RequestResult {
         let text = String::from_utf8_lossy(&result.body).to_ascii_lowercase();
         let of = |failure: Failure| RequestResult { status: None, outcome: failure.into(), ..result.clone() };
         match result.status {
@@ -223,6 +228,7 @@ impl Encode for Messages {
             Some(403) if text.contains("quota") => of(Failure::Full),
             Some(400..=499) if text.contains("entitydisabled") || text.contains("is disabled") => of(Failure::Disabled),
             Some(400..=499) if text.contains("sessionid") => of(Failure::SessionQueueNotSupported),
+            Some(401 | 403) => with_refused_credential(result, &self.service),
             _ => result,
         }
     }

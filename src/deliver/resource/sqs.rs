@@ -5,6 +5,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
+use bytes::Bytes;
 use object_store::{
     aws::{AwsAuthorizer, AwsCredential},
     client::{HttpRequest, HttpRequestBody},
@@ -13,14 +14,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, check_text};
+use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, check_text, credential_refused};
 use crate::{
     deliver::{
         Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, RequestHeader, Sender, clients,
         request::RequestError, sender::Encode,
     },
-    event::Event,
-    policy::outcome::{Failure, Outcome, RequestResult},
+    event::{Event, Seq},
+    policy::outcome::{EventResult, Failure, Outcome, RequestResult},
 };
 
 /// Messages of a request.
@@ -28,6 +29,22 @@ const BATCH_EVENTS_MAX: u32 = 10;
 
 /// A request and a message have at most 256 KiB, with the attributes.
 const BATCH_BYTES_MAX: u64 = 224 * 1024;
+
+/// 32 KiB of a response are read: ten messages have a line each, with an error of some hundred bytes at most.
+const RESPONSE_BYTES_MAX: usize = 32 * 1024;
+
+/// What the codes and messages of errors say if the credentials are refused, or permit too little.
+const CREDENTIAL_PROBLEMS: [&str; 9] = [
+    "AccessDenied",
+    "ExpiredToken",
+    "IncompleteSignature",
+    "InvalidAccessKeyId",
+    "InvalidClientTokenId",
+    "MissingAuthenticationToken",
+    "OptInRequired",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClient",
+];
 
 /// Attributes of a message.
 const ATTRIBUTES_MAX: usize = 10;
@@ -57,6 +74,7 @@ impl Sqs {
 impl Kind for Sqs {
     const SCHEMES: &'static [&'static str] = &["http", "https"];
     const HAS_PROPERTIES: bool = true;
+    const TAKES_PARTS: bool = true;
 
     fn entity(&self) -> Option<&str> {
         Some(&self.queue_name)
@@ -90,6 +108,7 @@ impl Kind for Sqs {
         let region = labels.by_ref().any(|label| label == "sqs").then(|| labels.next()).flatten();
         let destination = at.destination(&format!("{}/", service.url.origin().ascii_serialization()))?;
         let encoding = Box::new(Messages {
+            service: service.name.clone(),
             target: at.target.clone(),
             credential,
             region: region.unwrap_or("us-east-1").to_owned(),
@@ -103,6 +122,8 @@ impl Kind for Sqs {
 
 /// Turns events into a request that sends messages.
 struct Messages {
+    /// The name of the service's table in the settings.
+    service: String,
     target: ResourceTarget,
     credential: AwsCredential,
     region: String,
@@ -159,41 +180,73 @@ impl Encode for Messages {
             properties.push((name.to_owned(), value.to_owned()));
         }
         headers.push(("accept", "application/json".into()));
-        Ok(OutgoingRequest { headers, properties, body: body.into(), ..OutgoingRequest::default() })
+        Ok(OutgoingRequest {
+            headers,
+            properties,
+            body: body.into(),
+            response_bytes: RESPONSE_BYTES_MAX,
+            ..OutgoingRequest::default()
+        })
     }
 
     /// A success can have failed messages, and most failures have the status 400.
-    fn settle(&self, result: RequestResult) -> RequestResult {
+    fn settle(&self, result: RequestResult, events: &[Seq]) -> RequestResult {
         if result.status.is_none() {
             return result;
         }
         let body: Value = serde_json::from_slice(&result.body).unwrap_or_default();
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (status, code, message) = match (result.outcome, body["Failed"].get(0)) {
-            (Outcome::Delivered, None) if body["Successful"].is_array() => return result,
-            (Outcome::Delivered, None) => {
-                let detail = "the response does not name the messages that were sent".to_owned();
-                return RequestResult { outcome: Failure::GenericError.into(), detail, ..result };
-            }
-            (_, Some(failed)) => {
-                let status = if failed["SenderFault"] == true { 400 } else { 500 };
-                (Some(status), text(&failed["Code"]), text(&failed["Message"]))
-            }
-            (_, None) => {
-                // AWS writes it small, others do not.
-                let message = body.get("message").or(body.get("Message")).unwrap_or(&Value::Null);
-                (result.status, text(&body["__type"]), text(message))
-            }
-        };
+        if result.outcome == Outcome::Delivered {
+            let list = |name: &str| body[name].as_array().map(Vec::as_slice).unwrap_or_default();
+            let (successful, failed) = (list("Successful"), list("Failed"));
+            let events = events.iter().enumerate();
+            let events = events.map(|(index, seq)| self.event_result(*seq, &index.to_string(), successful, failed));
+            return result.with_events(events.collect());
+        }
+        // AWS writes it small, others do not.
+        let message = body.get("message").or(body.get("Message")).unwrap_or(&Value::Null);
+        let (code, message) = (text(&body["__type"]), text(message));
+        let RequestResult { outcome, status, detail, .. } = self.judge(result.status, code, message);
+        // The detail says the same and more, and is shown only in place of a body.
+        RequestResult { outcome, status, detail, body: Bytes::new(), ..result }
+    }
+
+    fn status_decides(&self) -> bool {
+        false
+    }
+}
+
+impl Messages {
+    /// The result of the message `id`, of a request that was answered with 200.
+    fn event_result(&self, seq: Seq, id: &str, successful: &[Value], failed: &[Value]) -> EventResult {
+        if let Some(entry) = failed.iter().find(|entry| entry["Id"] == id) {
+            let status = if entry["SenderFault"] == true { 400 } else { 500 };
+            let result = self.judge(Some(status), text(&entry["Code"]), text(&entry["Message"]));
+            return EventResult::new(seq, &result);
+        }
+        if successful.iter().any(|entry| entry["Id"] == id) {
+            return EventResult::delivered(seq);
+        }
+        let detail = "the response does not name the message".to_owned();
+        EventResult { seq, outcome: Failure::GenericError.into(), status: Some(200), detail }
+    }
+
+    /// The result for an error of the service.
+    fn judge(&self, status: Option<u16>, code: &str, message: &str) -> RequestResult {
         let says = |words: &[&str]| words.iter().any(|word| code.contains(word) || message.contains(word));
+        if says(&CREDENTIAL_PROBLEMS) {
+            return credential_refused(&self.service, &format!("{code}: {message}"));
+        }
         let status = match status {
             _ if says(&["BatchRequestTooLong", "must be shorter than"]) => Some(413),
             _ if says(&["QueueDoesNotExist", "NonExistentQueue"]) => Some(404),
             _ if says(&["Throttl", "OverLimit", "ServiceUnavailable"]) => Some(503),
-            _ if says(&["AccessDenied", "InvalidClientTokenId", "SignatureDoesNotMatch"]) => Some(403),
             status => status,
         };
-        let outcome = status.map_or(result.outcome, Outcome::of_status);
-        RequestResult { status, outcome, detail: format!("{code}: {message}"), ..result }
+        let outcome = status.map_or(Failure::GenericError.into(), Outcome::of_status);
+        RequestResult { status, detail: format!("{code}: {message}"), ..RequestResult::bare(outcome) }
     }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
 }

@@ -10,13 +10,14 @@ use ring::hmac;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget};
+use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, with_refused_credential};
 use crate::{
     deliver::{
         Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, clients, request::RequestError,
         sender::Encode,
     },
-    event::Timestamp,
+    event::{Seq, WallTime},
+    policy::outcome::RequestResult,
 };
 
 /// The version of the service's interface.
@@ -93,7 +94,12 @@ impl Kind for StorageQueue {
             write!(url, "{}{parameter}", if index == 0 { '?' } else { '&' }).expect("a string takes everything");
         }
         let destination = at.destination(&url)?;
-        let encoding = Box::new(Messages { target: at.target.clone(), authorization, queue: self.clone() });
+        let encoding = Box::new(Messages {
+            service: service.name.clone(),
+            target: at.target.clone(),
+            authorization,
+            queue: self.clone(),
+        });
         let target = Arc::new(HttpTarget { destination, encoding });
         Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target, tokens }))
     }
@@ -110,6 +116,8 @@ impl Opening<'_> {
 
 /// Turns an event into a request that adds a message.
 struct Messages {
+    /// The name of the account's table in the settings.
+    service: String,
     target: ResourceTarget,
     authorization: Option<SharedKey>,
     queue: StorageQueue,
@@ -122,7 +130,7 @@ impl Encode for Messages {
         let body = Bytes::from(format!("<QueueMessage><MessageText>{text}</MessageText></QueueMessage>"));
         let mut headers = vec![("content-type", "application/xml".into()), ("x-ms-version", VERSION.into())];
         if let Some(key) = &self.authorization {
-            let date = http_date(batch.now);
+            let date = http_date(batch.wall);
             let ttl = self.queue.queue_message_time_to_live_in_seconds;
             headers.push(("authorization", key.sign(destination.url().path(), &date, body.len(), ttl).into()));
             // Not `x-ms-date`: the HTTP client sends `date` in any case, and Azurite would expect it to be signed.
@@ -130,10 +138,18 @@ impl Encode for Messages {
         }
         Ok(OutgoingRequest { headers, properties: Vec::new(), body, ..OutgoingRequest::default() })
     }
+
+    /// An account refuses keys, signatures, networks and permissions with 403, and tokens with 401.
+    fn settle(&self, result: RequestResult, _: &[Seq]) -> RequestResult {
+        match result.status {
+            Some(401 | 403) => with_refused_credential(result, &self.service),
+            _ => result,
+        }
+    }
 }
 
-fn http_date(now: Timestamp) -> String {
-    httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + now.since(Timestamp(0)))
+fn http_date(wall: WallTime) -> String {
+    httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + wall.since_epoch())
 }
 
 /// The key of a storage account.

@@ -35,7 +35,7 @@ impl GroupWriter {
         now: Timestamp,
     ) -> Result<(Vec<SealedChunk>, u32), Error> {
         let partition = self.partitions.get(&id).ok_or(Error::Unknown)?;
-        let now = partition.appended.max(now);
+        let now = partition.append_time(&self.clock, now);
         // While the clock may be wrong, nothing ends by age, and no record is removed.
         let is_paused = self.clock.expiry_is_paused();
         let (mut next, mut found, mut keep) = (partition.next, GroupIds::new(), Vec::with_capacity(check.ids.len()));

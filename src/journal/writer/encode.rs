@@ -95,14 +95,17 @@ impl GroupWriter {
             Some(check) => self.remove_duplicates(group, id, chunks, &check, now)?,
             None => (chunks, 0),
         };
-        let Self { partitions, ids, store, .. } = self;
+        let Self { partitions, ids, store, clock, .. } = self;
         let partition = partitions.get_mut(&id).ok_or(Error::Unknown)?;
         group.before.entry(id).or_insert(Some(*partition));
-        partition.appended = partition.appended.max(now);
-        let published = PublishReceipt { first: partition.next, appended: partition.appended, duplicates };
+        let (appended, is_corrected) = partition.begin_append(clock, now);
+        if is_corrected {
+            group.batch.put(Family::Meta, keys::floor(id), partition.record().encode());
+        }
+        let published = PublishReceipt { first: partition.next, appended, duplicates };
         for chunk in chunks {
             let first = partition.next;
-            let chunk = chunk.append(first, partition.appended, partition.running);
+            let chunk = chunk.append(first, appended, partition.running);
             let chunk = chunk.map_err(|error| Error::Damaged(error.to_string()))?;
             partition.next = chunk.end();
             partition.running = chunk.after();
@@ -122,7 +125,7 @@ impl GroupWriter {
             MetaChange::CreatePartition(id) => {
                 group.before.entry(*id).or_insert_with(|| self.partitions.get(id).copied());
                 let partition = self.partitions.entry(*id).or_insert_with(PartitionState::found);
-                partition.appended = partition.appended.max(now);
+                partition.begin_append(&self.clock, now);
                 group.batch.put(Family::Meta, keys::floor(*id), partition.record().encode());
             }
             MetaChange::Subscribe(subscription_key, start) => {

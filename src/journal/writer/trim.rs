@@ -19,7 +19,7 @@ use std::{
 use super::{GroupWriter, HOUSEKEEPING};
 use crate::{
     event::{IdMap, PartitionId, Seq, Timestamp},
-    journal::partition_state::{self, TrimLookup, TrimPlan},
+    journal::partition_state::{self, PartitionState, TrimLookup, TrimPlan},
     store::{Batch, Family, Store, StoreError},
 };
 
@@ -218,7 +218,8 @@ impl GroupWriter {
             // While the clock may be wrong, retention keeps everything.
             let since = if self.clock.expiry_is_paused() { Timestamp::default() } else { now.before(retention) };
             let kept = (!retention.is_zero()).then_some(since);
-            self.trims.begin(TrimLookup { id, floor: partition.floor, next: partition.next, low, kept });
+            let PartitionState { floor, next, set_back, .. } = *partition;
+            self.trims.begin(TrimLookup { id, floor, next, set_back, low, kept });
         } else if self.guards.low(id).is_some() {
             // The end of a guard is not signaled.
             self.trims.set_due(id, now.after(HOUSEKEEPING));

@@ -120,7 +120,7 @@ impl Endpoint {
         self.pace.failing_since.map(|since| now.since(since))
     }
 
-    /// Notes that a request succeeded, in time or late.
+    /// Notes that the endpoint accepted a request, in time or late, or refused its events.
     pub fn succeeded(&mut self) {
         self.pace.failing_since = None;
     }
@@ -301,10 +301,11 @@ impl Endpoint {
         if let HealthSignal::Failed(_) = signal {
             self.pace.failed = Some(now);
         }
-        match report.outcome {
-            Outcome::Delivered => self.succeeded(),
-            Outcome::Failed(_) => _ = self.pace.failing_since.get_or_insert(now),
-            Outcome::Aborted | Outcome::Canceled => {}
+        match signal {
+            // An endpoint that refuses events works.
+            HealthSignal::Accepted | HealthSignal::Refused => self.succeeded(),
+            HealthSignal::Failed(_) => _ = self.pace.failing_since.get_or_insert(now),
+            HealthSignal::Nothing => {}
         }
         let asked = retry::asked(&self.edition, report.retry_after).filter(|_| signal != HealthSignal::Accepted);
         let not_before = asked.map(|wait| now.after(wait)).filter(|until| *until > now);

@@ -62,6 +62,9 @@ impl FilteredOut {
     }
 }
 
+/// The maximum number of events that a lane has sent for the first time and that have no outcome. At the limit it sends no more.
+pub const OPEN_EVENTS_MAX: usize = 1 << 18;
+
 /// A lane's position in the log. Everything below `read` is passed except `open`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneCursor {

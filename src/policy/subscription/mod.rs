@@ -160,8 +160,8 @@ impl Subscription {
             let open = requests.iter().flat_map(|request| &request.items).map(SendItem::key);
             let open = open.chain(lost.iter().copied()).filter(|(lane, _)| !lane.is_job());
             let lingering = requests.iter().flat_map(|request| request.lingering.iter().copied());
-            let is_pulled = settings.pull.is_some();
-            Box::new(Ordering::recover(order, is_pulled, open, lingering, cursor.next_due.is_some()))
+            let one_of_a_key = settings.pull.is_some() || order.one_of_a_key;
+            Box::new(Ordering::recover(order, one_of_a_key, open, lingering, cursor.next_due.is_some()))
         });
         // An event that is held back is not in the window, unless the order was removed.
         let next_due = cursor.next_due.filter(|due| ordering.is_none() || *due < BLOCKING);

@@ -198,6 +198,10 @@ impl PendingWrite {
     }
 
     fn cover(&mut self, lane: Lane, what: LedgerEvent, runs: SeqRuns) {
+        // A line covers an event at least.
+        if runs.is_empty() {
+            return;
+        }
         match self.ranges.iter_mut().find(|(of, became, _)| *of == lane && *became == what) {
             Some((_, _, known)) => known.append(runs),
             None => self.ranges.push((lane, what, runs)),

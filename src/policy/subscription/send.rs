@@ -25,10 +25,16 @@ use crate::{
         order::OrderHash,
         outcome::Reason,
         property::PropertyGroup,
-        record::{BLOCKING, DueKey, FetchedPending, Health, PendingDelivery, SeqRuns, Traffic, is_exempt},
+        record::{
+            BLOCKING, DueKey, FetchedPending, Health, OPEN_EVENTS_MAX, PendingDelivery, SeqRuns, Traffic, is_exempt,
+        },
         retry_window::WindowEntry,
     },
 };
+
+/// Events with an outcome that a lane has yet to pass. With more, because a damaged log has none that can be read, the lane is
+/// not read on before it has passed some.
+const DONE_READ_MAX: usize = 3 * OPEN_EVENTS_MAX;
 
 /// The shares of the sending capacity.
 #[derive(Clone, Copy, Debug)]
@@ -331,8 +337,21 @@ impl Subscription {
         behind.min_by_key(|lane| lane.read()).map(LaneReader::lane)
     }
 
+    /// How many more events a lane may send for the first time. Those of the live lane are done in another lane once a part of the
+    /// log is cut off, so that events which are done there count, too.
+    fn open_room(&self, lane: usize) -> u32 {
+        let lane = &self.lanes[lane];
+        let others = self.lanes.iter().filter(|other| lane.lane() == Lane::LIVE && other.lane() != Lane::LIVE);
+        lane.open_room(others.map(LaneReader::done_count).sum())
+    }
+
     /// Takes a batch from a lane, which passes the filtered events before it.
     pub(super) fn take(&mut self, lane: usize, limits: BatchLimits, now: Timestamp) -> Vec<ReadyEvent> {
+        let events_max = limits.events_max.min(self.open_room(lane));
+        if events_max == 0 {
+            return Vec::new();
+        }
+        let limits = BatchLimits { events_max, ..limits };
         let lane = &mut self.lanes[lane];
         let (batch, aside) = match &self.ordering {
             Some(ordering) if is_own(lane.lane()) => {
@@ -356,7 +375,10 @@ impl Subscription {
 
     /// Whether any event is ready, apart from jobs.
     pub(super) fn is_ready(&self) -> bool {
-        !self.own.ready().is_empty() || self.lanes.iter().any(|lane| !lane.lane().is_job() && lane.has_sendable())
+        let is_sendable = |(index, lane): (usize, &LaneReader)| {
+            !lane.lane().is_job() && lane.has_sendable() && self.open_room(index) > 0
+        };
+        !self.own.ready().is_empty() || self.lanes.iter().enumerate().any(is_sendable)
     }
 
     fn send(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) -> Effect {
@@ -396,6 +418,7 @@ impl Subscription {
             !dividing
                 && is_own(lane.lane())
                 && has_room(lane)
+                && lane.done_count() < DONE_READ_MAX
                 && first.is_none_or(|first| lane.lane() == first)
                 && !(old_only && lane.lane() == Lane::LIVE)
         };

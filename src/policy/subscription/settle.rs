@@ -4,7 +4,8 @@
 //! - A request has one outcome. Anything that arrives after the outcome or after the deadline changes nothing here.
 //! - A matched event ends exactly once, and its pending record is removed in the same write. The counters therefore add
 //!   up after every write.
-//! - An attempt is counted only where the endpoint may have seen the event, not where it rejected a batch as too large.
+//! - An attempt is counted only where the endpoint judged the event: not where it rejected a batch as too large, and not where
+//!   gridhook aborted the request.
 //! - Every request ends: one without an outcome at its deadline counts as aborted.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -17,7 +18,7 @@ use crate::{
         batch::LastAttempt,
         edition::StepOrigin,
         endpoint::RequestReport,
-        outcome::{Failure, LastOutcome, Outcome, Reason, RequestResult},
+        outcome::{EventResult, Failure, LastOutcome, Outcome, Reason, RequestResult},
         record::{
             BLOCKING, DeadLetterRecord, DueKey, HELD_BACK, HeldBy, LedgerEntry, LedgerEvent, PendingDelivery,
             RecordChange, SeqRun, SeqRuns,
@@ -30,7 +31,19 @@ use crate::{
 const GONE: u16 = 410;
 
 impl Subscription {
+    /// A request that was aborted uses none of the attempts at its events: nothing was sent, or gridhook ended it.
     pub(super) fn on_finished(&mut self, id: RequestId, answer: &RequestResult, now: Timestamp, jitter: Jitter) {
+        self.finish_request(id, answer, answer.outcome != Outcome::Aborted, now, jitter);
+    }
+
+    fn finish_request(
+        &mut self,
+        id: RequestId,
+        answer: &RequestResult,
+        is_attempt: bool,
+        now: Timestamp,
+        jitter: Jitter,
+    ) {
         // After the deadline the request counts as lost, and its events are sent again.
         let Some(request) = self.requests.end(id) else { return };
         for (seq, _) in &request.lingering {
@@ -38,7 +51,7 @@ impl Subscription {
         }
         let edition = Arc::clone(&self.settings.edition);
         let terms = edition.rules(self.settings.destination).terms(self.settings.dead_letter);
-        let too_large = answer.outcome == Outcome::Failed(Failure::PayloadTooLarge) && request.events > 1;
+        let too_large = is_too_large(answer, request.events);
         let lane = request.items.first().map_or(Lane::LIVE, |item| item.lane);
         // An answer of an endpoint that the subscription had before settles its events, and says nothing about this one.
         if request.endpoint == self.settings.endpoint {
@@ -51,41 +64,70 @@ impl Subscription {
         }
         self.pending_write.finish(id);
         self.count(lane, |counters| counters.requests += 1);
+        if !answer.is_delivered() {
+            self.count(lane, |counters| counters.requests_failed += 1);
+        }
+        let attempt = Attempt { sent: request.sent, is_counted: is_attempt && !too_large, is_too_large: too_large };
+        if answer.events.is_empty() {
+            return self.settle_events(&request.items, attempt, answer, now, jitter);
+        }
+        for (items, result) in group_by_result(&request.items, &answer.events) {
+            let answer = answer.of_event(result);
+            let is_too_large = is_too_large(&answer, items.len());
+            if is_too_large {
+                self.endpoint.halve_batches(request.events);
+            }
+            let attempt = Attempt { is_counted: !is_too_large, is_too_large, ..attempt };
+            self.settle_events(&items, attempt, &answer, now, jitter);
+        }
+    }
+
+    /// Settles events of a request that have the same result.
+    fn settle_events(
+        &mut self,
+        items: &[SendItem],
+        attempt: Attempt,
+        answer: &RequestResult,
+        now: Timestamp,
+        jitter: Jitter,
+    ) {
         if answer.outcome == Outcome::Delivered {
-            self.note_attempt(&request.items, answer, None, now);
-            for item in &request.items {
+            self.note_attempt(items, answer, None, now);
+            for item in items {
                 self.deliver(*item);
             }
             return;
         }
-        self.count(lane, |counters| counters.requests_failed += 1);
         self.counts.fail(answer.outcome);
-        if self.takes_back(lane) {
-            self.note_attempt(&request.items, answer, None, now);
-            return self.cancel(request.items.clone(), now);
+        if self.takes_back(items.first().map_or(Lane::LIVE, |item| item.lane)) {
+            self.note_attempt(items, answer, None, now);
+            return self.cancel(items.to_vec(), now);
         }
+        let edition = Arc::clone(&self.settings.edition);
+        let terms = edition.rules(self.settings.destination).terms(self.settings.dead_letter);
+        let Attempt { sent, is_counted, is_too_large } = attempt;
+        let attempts_max = if is_counted { self.settings.attempts_max } else { u32::MAX };
         // All events of a request have the same number of attempts. The times of their first attempts may differ.
         let judged = |item: &SendItem| {
-            if too_large {
+            if is_too_large {
                 // A batch that was merely too large is not an attempt at its events.
                 return (*item, RetryDecision::Again(now));
             }
             let number = item.attempts + 1;
-            let failed =
-                retry::Failed { number, first: first_sent(item, request.sent), sent: request.sent, ended: now };
-            let decision = retry::judge(&edition, terms, self.settings.attempts_max, failed, answer, jitter);
-            (SendItem { attempts: number, ..*item }, decision)
+            let failed = retry::Failed { number, first: first_sent(item, sent), sent, ended: now };
+            let decision = retry::judge(&edition, terms, attempts_max, failed, answer, jitter);
+            (SendItem { attempts: item.attempts + u32::from(is_counted), ..*item }, decision)
         };
-        let judged: Vec<(SendItem, RetryDecision)> = request.items.iter().map(judged).collect();
+        let judged: Vec<(SendItem, RetryDecision)> = items.iter().map(judged).collect();
         let mut nexts: BTreeMap<Option<Timestamp>, Vec<SendItem>> = BTreeMap::new();
-        for (item, (_, decision)) in request.items.iter().zip(&judged) {
+        for (item, (_, decision)) in items.iter().zip(&judged) {
             let next = if let RetryDecision::Again(due) = decision { Some(*due) } else { None };
             nexts.entry(next).or_default().push(*item);
         }
         for (next, items) in nexts {
             self.note_attempt(&items, answer, next, now);
         }
-        let last = LastAttempt { outcome: answer.outcome.into(), status: answer.status, tried: request.sent };
+        let last = LastAttempt { outcome: answer.outcome.into(), status: answer.status, tried: sent };
         for (item, decision) in judged {
             match decision {
                 RetryDecision::Again(due) => self.defer(item, due, last),
@@ -140,14 +182,15 @@ impl Subscription {
 
     pub(super) fn fail_overdue_requests(&mut self, now: Timestamp, jitter: Jitter) {
         while let Some((id, _)) = self.requests.oldest().filter(|(_, deadline)| *deadline <= now) {
-            self.on_finished(id, &RequestResult::bare(Outcome::Aborted), now, jitter);
+            // The endpoint may have seen its events.
+            self.finish_request(id, &RequestResult::bare(Outcome::Aborted), true, now, jitter);
         }
     }
 
     pub(super) fn on_quarantine(&mut self, item: SendItem, now: Timestamp, jitter: Jitter) {
         if let Some((id, _)) = self.requests.remove_item(item.key()) {
             // The response may have caused the panic. The other events of the request are tried again.
-            self.on_finished(id, &RequestResult::bare(Outcome::Aborted), now, jitter);
+            self.finish_request(id, &RequestResult::bare(Outcome::Aborted), true, now, jitter);
         }
         if item.due.is_none()
             && let Some(lane) = lane_mut(&mut self.lanes, item.lane)
@@ -359,6 +402,36 @@ impl Subscription {
         let what = LedgerEvent::Attempted { outcome, status, latency, next, excerpt };
         self.pending_write.note(first.lane, first.attempts + 1, LedgerEntry { at: now, runs, what });
     }
+}
+
+/// What a request was for its events.
+#[derive(Clone, Copy, Debug)]
+struct Attempt {
+    sent: Timestamp,
+    /// Whether it uses one of their attempts.
+    is_counted: bool,
+    /// Whether a smaller batch may be accepted.
+    is_too_large: bool,
+}
+
+/// The events of a request of which a service has taken some only, by their results.
+fn group_by_result<'a>(items: &[SendItem], results: &'a [EventResult]) -> Vec<(Vec<SendItem>, &'a EventResult)> {
+    let mut groups: Vec<(Vec<SendItem>, &EventResult)> = Vec::new();
+    for item in items {
+        // All have one.
+        let Some(result) = results.iter().find(|result| result.seq == item.seq) else { continue };
+        let is_same = |other: &EventResult| (other.outcome, other.status) == (result.outcome, result.status);
+        match groups.iter_mut().find(|(_, other)| is_same(other)) {
+            Some((group, _)) => group.push(*item),
+            None => groups.push((vec![*item], result)),
+        }
+    }
+    groups
+}
+
+/// Whether a smaller batch may be accepted.
+fn is_too_large(answer: &RequestResult, events: usize) -> bool {
+    answer.outcome == Outcome::Failed(Failure::PayloadTooLarge) && events > 1
 }
 
 /// When the first attempt was sent, given that the present one was sent at `sent`.

@@ -28,7 +28,7 @@ use crate::{
         record::token::{Grant, ScopedResource, TokenRole},
         tokens::{self, ForwardedToken, Token, TokenProblem, Tokens},
     },
-    event::Timestamp,
+    event::{Timestamp, WallTime},
     publish::Refusal,
 };
 
@@ -139,7 +139,7 @@ impl BearerAuth {
         forwarded: Option<&ForwardedToken>,
         role: TokenRole,
         resource: &ScopedResource,
-        now: Timestamp,
+        wall: WallTime,
     ) -> Result<Option<Arc<Token>>, BearerProblem> {
         let token = std::str::from_utf8(token).map_err(|_| BearerProblem::Unreadable)?;
         if self.operator.as_ref().is_some_and(|is_operator| is_operator(token)) {
@@ -152,8 +152,8 @@ impl BearerAuth {
         };
         if token.starts_with(tokens::PREFIX) {
             let found = match (forwarded, &self.tokens) {
-                (Some(forwarded), _) => Some(forwarded.find(token, now)?),
-                (None, Some(tokens)) => Some(tokens.find(token, now)?),
+                (Some(forwarded), _) => Some(forwarded.find(token, wall)?),
+                (None, Some(tokens)) => Some(tokens.find(token, wall)?),
                 (None, None) => None,
             };
             if let Some(token) = found {
@@ -165,7 +165,7 @@ impl BearerAuth {
             let why = "This server accepts no access tokens; its operator has configured no issuer";
             return Err(if readable { BearerProblem::Refused(why) } else { BearerProblem::Unreadable });
         };
-        permits(&issuer.grants(token, now)?.1).map(|()| None)
+        permits(&issuer.grants(token, wall)?.1).map(|()| None)
     }
 }
 
@@ -191,8 +191,8 @@ impl ClaimRule {
 
 impl TokenIssuer {
     /// The holder of `token`, and what it permits.
-    pub fn grants(&self, token: &str, now: Timestamp) -> Result<(TokenHolder, Vec<Grant>), BearerProblem> {
-        let TokenClaims { exp, others: claims, .. } = self.check(token, now)?;
+    pub fn grants(&self, token: &str, wall: WallTime) -> Result<(TokenHolder, Vec<Grant>), BearerProblem> {
+        let TokenClaims { exp, others: claims, .. } = self.check(token, wall)?;
         let text = |claim: &str| claims.get(claim).and_then(Value::as_str);
         let holder = TokenHolder {
             name: ["preferred_username", "upn", "sub"].into_iter().find_map(text).unwrap_or_default().to_owned(),
@@ -206,7 +206,7 @@ impl TokenIssuer {
         Ok((holder, grants.chain(usual).collect()))
     }
 
-    fn check(&self, token: &str, now: Timestamp) -> Result<TokenClaims, BearerProblem> {
+    fn check(&self, token: &str, wall: WallTime) -> Result<TokenClaims, BearerProblem> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(BearerProblem::Unreadable);
         }
@@ -226,12 +226,12 @@ impl TokenIssuer {
                 ),
             })?
             .claims;
-        self.check_claims(&claims, now)?;
+        self.check_claims(&claims, wall)?;
         Ok(claims)
     }
 
-    fn check_claims(&self, claims: &TokenClaims, now: Timestamp) -> Result<(), BearerProblem> {
-        let (now, leeway) = (now.since(Timestamp(0)).as_secs_f64(), LEEWAY.as_secs_f64());
+    fn check_claims(&self, claims: &TokenClaims, wall: WallTime) -> Result<(), BearerProblem> {
+        let (now, leeway) = (wall.since_epoch().as_secs_f64(), LEEWAY.as_secs_f64());
         if now >= claims.exp + leeway {
             return Err(BearerProblem::Refused("The access token has expired"));
         }

@@ -43,7 +43,7 @@ use crate::{
         record::token::TokenRole,
         tokens::{ForwardedToken, Token},
     },
-    event::Timestamp,
+    event::{Timestamp, WallTime},
 };
 
 /// The header of a SAS token.
@@ -63,6 +63,15 @@ pub struct AuthRules {
     pub bearer: BearerAuth,
     /// The limiter of failed authentications.
     pub failed_auth: Arc<FailedAuthLimiter>,
+}
+
+/// When a credential is checked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CheckTimes {
+    /// For the expiry of tokens, which others have set.
+    pub(super) wall: WallTime,
+    /// For the interval between two log lines.
+    pub(super) now: Timestamp,
 }
 
 /// Authenticates publishers.
@@ -105,13 +114,13 @@ impl Authenticator {
         called: &RequestAuthority,
         scope: &KeyScope<'_>,
         role: TokenRole,
-        now: Timestamp,
+        times: CheckTimes,
     ) -> Result<Option<Arc<Token>>, Refusal> {
         let client = Origin::trace(request, &self.rules.trusted_proxies).and_then(Origin::client);
         let checked =
-            network::check(scope, client).and_then(|()| self.check_credential(request, called, (scope, role), now));
+            network::check(scope, client).and_then(|()| self.check_credential(request, called, (scope, role), times.wall));
         if let Err(refusal) = &checked {
-            self.counts.count(refusal, scope, client, now);
+            self.counts.count(refusal, scope, client, times.now);
         }
         checked
     }
@@ -133,7 +142,7 @@ impl Authenticator {
         request: &HttpRequest,
         called: &RequestAuthority,
         (scope, role): (&KeyScope<'_>, TokenRole),
-        now: Timestamp,
+        wall: WallTime,
     ) -> Result<Option<Arc<Token>>, Refusal> {
         let headers = request.headers();
         let local = || if scope.ingress.disable_local_auth { Err(no_local_auth(called)) } else { Ok(()) };
@@ -141,19 +150,21 @@ impl Authenticator {
             return local().and_then(|()| key::check(&given, &scope.keys, called)).map(|()| None);
         }
         if let Some(token) = headers.get(SAS) {
-            return local().and_then(|()| self.check_sas(token.as_bytes(), request, called, scope, now)).map(|()| None);
+            return local()
+                .and_then(|()| self.check_sas(token.as_bytes(), request, called, scope, wall))
+                .map(|()| None);
         }
         let Some(authorization) = headers.get(AUTHORIZATION) else { return Err(scope.no_credential()) };
         let (scheme, token) = split(authorization.as_bytes());
         if scheme.eq_ignore_ascii_case(b"SharedAccessSignature") {
-            return local().and_then(|()| self.check_sas(token, request, called, scope, now)).map(|()| None);
+            return local().and_then(|()| self.check_sas(token, request, called, scope, wall)).map(|()| None);
         }
         if scope.is_namespace() && scheme.eq_ignore_ascii_case(b"SharedAccessKey") {
             return local().and_then(|()| key::check(token, &scope.keys, called)).map(|()| None);
         }
         if scheme.eq_ignore_ascii_case(b"Bearer") {
             let forwarded = request.extensions().get::<ForwardedToken>().cloned();
-            let checked = self.rules.bearer.check(token, forwarded.as_ref(), role, &scope.resource(request), now);
+            let checked = self.rules.bearer.check(token, forwarded.as_ref(), role, &scope.resource(request), wall);
             return checked.map_err(|problem| problem.refusal(called.to_string()));
         }
         Err(scope.unknown_scheme())
@@ -167,7 +178,7 @@ impl Authenticator {
         request: &HttpRequest,
         called: &RequestAuthority,
         scope: &KeyScope<'_>,
-        now: Timestamp,
+        wall: WallTime,
     ) -> Result<(), Refusal> {
         let AuthRules { names, .. } = &self.rules;
         let routed = called.url().map(|url| SasResource::below(&url, scope.routed(request)));
@@ -175,8 +186,8 @@ impl Authenticator {
         let (at_known_host, elsewhere): (Vec<_>, Vec<_>) =
             routed.into_iter().partition(|_| names.have(called, request));
         let resources: Vec<_> = at_known_host.into_iter().chain(public).collect();
-        sas::check(token, &scope.keys, &resources, now).map_err(|problem| match problem {
-            sas::SasTokenProblem::Resource if sas::check(token, &scope.keys, &elsewhere, now).is_ok() => {
+        sas::check(token, &scope.keys, &resources, wall).map_err(|problem| match problem {
+            sas::SasTokenProblem::Resource if sas::check(token, &scope.keys, &elsewhere, wall).is_ok() => {
                 Refusal::NotAuthorized { host: called.to_string(), why: UNKNOWN_HOST }
             }
             problem => problem.refusal(called.to_string()),

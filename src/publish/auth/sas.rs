@@ -16,7 +16,7 @@ use url::Url;
 
 use crate::{
     control::record::topic::AccessKeys,
-    event::Timestamp,
+    event::{Timestamp, WallTime},
     publish::{Refusal, refusal::SasProblem},
 };
 
@@ -47,7 +47,7 @@ pub fn check(
     token: &[u8],
     keys: &[&AccessKeys],
     resources: &[SasResource],
-    now: Timestamp,
+    wall: WallTime,
 ) -> Result<(), SasTokenProblem> {
     let token = SasToken::parse(token).ok_or(SasTokenProblem::Token(SasProblem::Format))?;
     // All keys are compared, so that the time does not reveal which one matches.
@@ -56,7 +56,7 @@ pub fn check(
         return Err(SasTokenProblem::Token(SasProblem::Signature));
     }
     let expiry = expiry(token.expiry).ok_or(SasTokenProblem::Token(SasProblem::Format))?;
-    if expiry <= now {
+    if expiry <= wall.timestamp() {
         return Err(SasTokenProblem::Token(SasProblem::Expired));
     }
     let scope = percent_decode_str(token.resource).decode_utf8().ok().and_then(|text| SasResource::parse(&text));

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::Refusal;
-use crate::{event::Timestamp, publish::encoding::ACCEPTED};
+use crate::{event::WallTime, publish::encoding::ACCEPTED};
 
 /// A second: permits are freed within milliseconds, unless the disk is slow.
 const SOON_SECONDS: u32 = 1;
@@ -42,25 +42,25 @@ struct RefusalDetail<'a> {
 }
 
 impl Refusal {
-    /// The response to the request `id` at `now`.
-    pub fn respond(&self, id: Uuid, now: Timestamp) -> HttpResponse {
-        let (_, mut response) = self.answer(id, now);
+    /// The response to the request `id` at `wall`.
+    pub fn respond(&self, id: Uuid, wall: WallTime) -> HttpResponse {
+        let (_, mut response) = self.answer(id, wall);
         response.headers_mut().insert(VERSIONS, header::HeaderValue::from_static("2018-01-01"));
         response
     }
 
     /// The response in a namespace, which also has the code in a header.
-    pub fn respond_in_namespace(&self, id: Uuid, now: Timestamp) -> HttpResponse {
-        let (code, mut response) = self.answer(id, now);
+    pub fn respond_in_namespace(&self, id: Uuid, wall: WallTime) -> HttpResponse {
+        let (code, mut response) = self.answer(id, wall);
         response.headers_mut().insert(ERROR_CODE, header::HeaderValue::from_static(code));
         response
     }
 
-    fn answer(&self, id: Uuid, now: Timestamp) -> (&'static str, HttpResponse) {
+    fn answer(&self, id: Uuid, wall: WallTime) -> (&'static str, HttpResponse) {
         let (status, detail) = self.status();
         let mut message = self.to_string();
         if self.is_reported() {
-            message.push_str(&report(id, now));
+            message.push_str(&report(id, wall));
         }
         let code = code(status);
         let details = [RefusalDetail { code: detail, message: &message }];
@@ -116,8 +116,8 @@ fn code(status: StatusCode) -> &'static str {
 }
 
 /// The request's id, as in the header `x-ms-request-id`, and the time. A publisher quotes them to the operator.
-fn report(id: Uuid, now: Timestamp) -> String {
-    let at = i64::try_from(now.0).ok().and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
+fn report(id: Uuid, wall: WallTime) -> String {
+    let at = i64::try_from(wall.0).ok().and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
     let at = at.unwrap_or(jiff::Timestamp::MAX).strftime("%-m/%-d/%Y %-I:%M:%S %p");
     format!(" Request '{id}', {at} (UTC).")
 }

@@ -15,7 +15,7 @@ use crate::{
         registry::{Registry, SubscriptionSnapshot},
         system_events::SystemEvents,
     },
-    event::{SubscriptionKey, Timestamp},
+    event::{SubscriptionKey, Timestamp, WallTime},
     journal::Journal,
     policy::record::{Health, HeldBy},
     server::certificates::{ShownCertificate, ShownCertificates},
@@ -61,9 +61,9 @@ impl Watch {
     }
 
     /// Reports what changed since the last look.
-    pub(super) async fn look(&mut self, registry: &Registry, journal: &Journal, events: &SystemEvents, now: Timestamp) {
+    pub(super) async fn look(&mut self, registry: &Registry, journal: &Journal, events: &SystemEvents, wall: WallTime) {
         self.look_at_subscriptions(registry, events);
-        self.look_at_certificates(events, now);
+        self.look_at_certificates(events, wall);
         let journal = journal.clone();
         let figures = tokio::task::spawn_blocking(move || journal.figures().store?.free_bytes).await;
         if let Some(free) = figures.ok().flatten() {
@@ -106,7 +106,8 @@ impl Watch {
         self.subscriptions = Some(found);
     }
 
-    fn look_at_certificates(&mut self, events: &SystemEvents, now: Timestamp) {
+    fn look_at_certificates(&mut self, events: &SystemEvents, wall: WallTime) {
+        let now = wall.timestamp();
         for ShownCertificate { name, not_after, .. } in (self.certificates)() {
             if not_after <= now.after(self.certificate_expiry) && self.expiring.insert((name.clone(), not_after)) {
                 let data = json!({ "name": name, "expires": not_after.to_event_grid(), "expired": not_after <= now });

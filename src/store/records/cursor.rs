@@ -25,15 +25,17 @@ use crate::{
     policy::{
         outcome::Failure,
         record::{
-            Counters, Cursor, EndpointId, FilteredOut, Health, HeldBy, LaneCursor, PaceRecord, Rate, SeqRuns, job::Job,
+            Counters, Cursor, EndpointId, FilteredOut, Health, HeldBy, LaneCursor, OPEN_EVENTS_MAX, PaceRecord, Rate,
+            SeqRuns, job::Job,
         },
     },
     store::codec::{RecordReader, put_varint},
 };
 
-/// The maximum number of open events in a lane, far beyond the limits of a subscription. A longer list is damage and is
-/// refused before memory is allocated for it.
-const OPEN_MAX: usize = 1 << 20;
+/// The maximum number of open events in a lane: far beyond [`OPEN_EVENTS_MAX`], because events in flight of several parts of the
+/// log can end before the lane that has these parts passes them. A longer list is damage and is refused before memory is
+/// allocated for it.
+const OPEN_MAX: usize = 4 * OPEN_EVENTS_MAX;
 
 /// Flags of a cursor.
 // Held by an operator, or with GONE because the endpoint fails.

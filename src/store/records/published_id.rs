@@ -67,9 +67,10 @@ impl PublishedId {
     }
 
     /// Whether an event that is published at `now` is a duplicate. A window that became longer counts for later events:
-    /// the records of earlier ones may be gone.
+    /// the records of earlier ones may be gone. An id that was accepted later than now, by a clock that was wrong, is known for
+    /// no longer than a window either.
     pub fn is_known(&self, now: Timestamp, window: Duration) -> bool {
-        now < self.until.min(self.accepted.after(window))
+        now < self.until.min(self.accepted.after(window)) && self.accepted.since(now) < window
     }
 }
 

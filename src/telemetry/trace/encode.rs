@@ -3,12 +3,14 @@
 use serde_json::{Value as Json, json};
 
 use super::{AttributeValue, Span, SpanContext};
+use crate::event::{Timestamp, WallTime};
 
 /// OTLP's status of a failed span.
 const STATUS_ERROR: u32 = 2;
 
-/// The body of an export request for `spans` of this server.
-pub fn encode(spans: &[Span], server: &str) -> Vec<u8> {
+/// The body of an export request for `spans` of this server. A collector has spans of other machines, too, so their times are
+/// those of `to_wall`.
+pub fn encode(spans: &[Span], server: &str, to_wall: impl Fn(Timestamp) -> WallTime) -> Vec<u8> {
     let version = env!("CARGO_PKG_VERSION");
     let resource = [
         attribute("service.name", &"gridhook".into()),
@@ -16,7 +18,7 @@ pub fn encode(spans: &[Span], server: &str) -> Vec<u8> {
         attribute("service.instance.id", &server.into()),
     ];
     let scope = json!({"name": "gridhook", "version": version});
-    let spans: Vec<Json> = spans.iter().map(span).collect();
+    let spans: Vec<Json> = spans.iter().map(|span| span_json(span, &to_wall)).collect();
     let all = json!({"resourceSpans": [{
         "resource": {"attributes": resource},
         "scopeSpans": [{"scope": scope, "spans": spans}],
@@ -24,15 +26,15 @@ pub fn encode(spans: &[Span], server: &str) -> Vec<u8> {
     all.to_string().into_bytes()
 }
 
-fn span(span: &Span) -> Json {
+fn span_json(span: &Span, to_wall: &impl Fn(Timestamp) -> WallTime) -> Json {
     let mut json = context_json(&span.context);
     if let Some(parent) = span.parent {
         json["parentSpanId"] = parent.to_string().into();
     }
     json["name"] = span.name.as_str().into();
     json["kind"] = (span.kind as u32).into();
-    json["startTimeUnixNano"] = nanos(span.began.0).into();
-    json["endTimeUnixNano"] = nanos(span.ended.0).into();
+    json["startTimeUnixNano"] = nanos(to_wall(span.began)).into();
+    json["endTimeUnixNano"] = nanos(to_wall(span.ended)).into();
     json["attributes"] = span.attributes.iter().map(|(key, value)| attribute(key, value)).collect();
     if !span.links.is_empty() {
         json["links"] = span.links.iter().map(context_json).collect();
@@ -59,6 +61,6 @@ fn attribute(key: &str, value: &AttributeValue) -> Json {
     json!({"key": key, "value": value})
 }
 
-fn nanos(micros: u64) -> String {
-    (u128::from(micros) * 1000).to_string()
+fn nanos(wall: WallTime) -> String {
+    wall.since_epoch().as_nanos().to_string()
 }

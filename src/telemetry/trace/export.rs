@@ -97,7 +97,7 @@ impl ExportWork {
         let mut was_accepted = true;
         while let Some(batch) = self.gather() {
             let count = batch.len() as u64;
-            let sent = post.send(&batch).await;
+            let sent = post.send(&batch, &self.clock).await;
             let counter = if sent.is_ok() { &self.shared.exported } else { &self.shared.failed };
             counter.fetch_add(count, Ordering::Relaxed);
             match &sent {
@@ -142,8 +142,8 @@ struct ExportRequest {
 }
 
 impl ExportRequest {
-    async fn send(&self, batch: &[Span]) -> Result<(), String> {
-        let body = encode(batch, &self.server);
+    async fn send(&self, batch: &[Span], clock: &Clock) -> Result<(), String> {
+        let body = encode(batch, &self.server, |at| clock.to_wall(at));
         let request = self.client.post(self.url.clone()).header(CONTENT_TYPE, "application/json").body(body);
         let response = request.send().await.map_err(|error| chain(&error))?;
         if response.status().is_success() { Ok(()) } else { Err(format!("the response is {}", response.status())) }

@@ -27,6 +27,8 @@ use super::{
 struct Truth {
     matches: bool,
     appended: Timestamp,
+    /// The time from which its age counts.
+    aged: Timestamp,
     attempts: u32,
     received: Option<Timestamp>,
     /// The attempt that has the lock, and until when.
@@ -68,8 +70,12 @@ impl Truths {
 
     pub(super) fn publish(&mut self, seq: Seq, matches: bool, now: Timestamp) {
         // In a log it is never earlier than before.
-        let appended = self.events.values().next_back().map_or(now, |last| last.appended.max(now));
-        let truth = Truth { matches, appended, ..Truth::default() };
+        let last = self.events.values().next_back().map_or(now, |last| last.appended);
+        let is_corrected = last.since(now) > Duration::from_secs(60);
+        let appended = if is_corrected { now } else { last.max(now) };
+        // An event is at least as old as those behind it.
+        self.events.values_mut().filter(|_| is_corrected).for_each(|truth| truth.aged = truth.aged.min(appended));
+        let truth = Truth { matches, appended, aged: appended, ..Truth::default() };
         assert!(self.events.insert(seq, truth).is_none(), "given twice");
     }
 
@@ -130,7 +136,7 @@ impl Truths {
     /// Whether no client will receive this event: it has ended, or expired before anybody received it.
     pub(super) fn is_over(&self, seq: Seq) -> bool {
         let truth = &self.events[&seq];
-        let is_old = truth.appended.after(self.settings.time_to_live) <= self.latest;
+        let is_old = truth.aged.after(self.settings.time_to_live) <= self.latest;
         truth.end.is_some() || truth.attempts == 0 && is_old
     }
 
@@ -298,7 +304,7 @@ impl Truth {
                     }
                     Reason::TimeToLiveExceeded => {
                         // What was cut off for its age stays so where the clock is set back.
-                        assert!(self.appended.after(settings.time_to_live) <= latest, "{seq:?} is young: {self:?}");
+                        assert!(self.aged.after(settings.time_to_live) <= latest, "{seq:?} is young: {self:?}");
                         assert_eq!(self.lock, None, "{seq:?} is held: {self:?}");
                     }
                     other => panic!("{seq:?} is given up: {other}"),

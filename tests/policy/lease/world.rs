@@ -106,7 +106,7 @@ impl World {
             pull: Some(PullSettings { lock: LOCK, leases_max: [1, 4, 100][dice.below(3)] }),
             order: (seed >= ORDERED).then(|| {
                 let (key, tracked_max) = (FilterKey::from("subject".to_owned()), [3, 8, 1000][seed as usize % 3]);
-                Arc::new(OrderSettings { key, tracked_max, blocks: seed % 2 == 1 })
+                Arc::new(OrderSettings { key, tracked_max, blocks: seed % 2 == 1, one_of_a_key: false })
             }),
             ..plain()
         };

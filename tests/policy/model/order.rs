@@ -150,7 +150,12 @@ impl OrderCheck {
 /// Runs a scenario of a subscription that keeps the order of subjects.
 pub(in super::super) fn run_ordered(seed: u64, steps: usize, saboteur: &Arc<Saboteur>) {
     let tracked_max = [3, 8, 1000][seed as usize % 3];
-    let order = OrderSettings { key: FilterKey::from("subject".to_owned()), tracked_max, blocks: seed % 2 == 1 };
+    let order = OrderSettings {
+        key: FilterKey::from("subject".to_owned()),
+        tracked_max,
+        blocks: seed % 2 == 1,
+        one_of_a_key: false,
+    };
     Scenario::begin_with(seed, saboteur, Some(Arc::new(order))).run(steps);
 }
 

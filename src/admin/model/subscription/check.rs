@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use humantime_serde::re::humantime::{format_duration, parse_duration};
 use url::Url;
 
 use super::advanced;
@@ -9,7 +10,8 @@ use crate::{
     admin::model::{EditionRanges, InvalidRequest, ValueRange, instant, topic::schema_name as input_schema_name},
     api::subscription::{BlobBody, DeadLetterBody, FilterBody, OrderingBody},
     control::record::subscription::{
-        OnGone, RetryPolicy, StartsFrom, StorageBlobDestination, SubscriptionRecord, TokenAudience, Webhook,
+        OnGone, RetryPolicy, RetryScheduleSpec, StartsFrom, StorageBlobDestination, SubscriptionRecord, TokenAudience,
+        Webhook,
     },
     event::{Schema, Timestamp},
     policy::filter::{Filter, key::FilterKey},
@@ -313,6 +315,23 @@ pub(super) fn starts_from(given: &str) -> Result<StartsFrom, InvalidRequest> {
     Ok(StartsFrom { at: instant("startsFrom", given)?, made: Timestamp::default() })
 }
 
+/// Checks that a schedule of its own has no wait that is shorter than the edition's least wait, which would apply instead.
+pub(super) fn schedule(at: &str, record: &SubscriptionRecord, ranges: &EditionRanges) -> Result<(), InvalidRequest> {
+    let Some(RetryScheduleSpec::Waits(waits)) = record.retry_schedule.as_deref() else { return Ok(()) };
+    let min = if record.resource.is_some() { ranges.resource_wait_min } else { ranges.webhook_wait_min };
+    for (index, text) in waits.iter().enumerate() {
+        // The plan refuses a text that is no duration.
+        if parse_duration(text).is_ok_and(|wait| wait < min) {
+            let min = format_duration(min);
+            let problem = format!(
+                "is \"{text}\", and the edition of the topic waits {min} after any failure; allowed is a wait from {min} to 7d"
+            );
+            return Err(InvalidRequest::new(format!("{at}[{index}]"), problem));
+        }
+    }
+    Ok(())
+}
+
 /// Checks `record` against the limits of a new edition of its topic.
 pub fn fits(record: &SubscriptionRecord, ranges: &EditionRanges) -> Result<(), InvalidRequest> {
     let RetryPolicy { max_delivery_attempts: attempts, event_time_to_live_in_minutes: minutes } = record.retry;
@@ -324,7 +343,7 @@ pub fn fits(record: &SubscriptionRecord, ranges: &EditionRanges) -> Result<(), I
             let days = record.dead_letter.as_ref().and_then(|destination| destination.retry_period_days);
             retry_period(days.map(i64::from), ranges)
         })
-        .map(|_| ())
+        .and_then(|_| schedule("schedule", record, ranges))
         .map_err(|invalid| {
             let name = &record.name;
             InvalidRequest::new(

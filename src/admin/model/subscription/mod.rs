@@ -187,6 +187,7 @@ fn record(
         expires: properties.expiration_time_utc.as_deref().map(check::expiration).transpose()?,
         system_data: None,
     };
+    check::schedule("retryPolicy.schedule", &record, ranges)?;
     record.transform.as_deref().map(|given| transform::program(given, &record)).transpose()?;
     Ok(record)
 }

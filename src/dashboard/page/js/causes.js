@@ -11,6 +11,7 @@ const NEXT = {
   SocketError: 'No connection or no TLS session. Is the endpoint running, and is its certificate valid?',
   ResolutionError: 'The name of the endpoint has no address. Correct its address or the DNS.',
   GenericError: 'The endpoint answers with another status. Look at what it says.',
+  CredentialRefused: 'The service refuses the credentials in delivery.resources. The operator corrects them; events wait.',
   Aborted: 'gridhook ended the request itself, at a shutdown.',
 };
 
@@ -25,7 +26,7 @@ export const STEPS = [
 export const OUTCOMES = [
   'Delivered', 'NotFound', 'Unauthorized', 'Forbidden', 'BadRequest', 'TimedOut', 'Busy', 'PayloadTooLarge',
   'SocketError', 'ResolutionError', 'GenericError', 'TransformationFailed', 'Disabled', 'Full',
-  'SessionQueueNotSupported', 'InvalidAzureFunctionDestination', 'Aborted', 'Canceled',
+  'SessionQueueNotSupported', 'InvalidAzureFunctionDestination', 'CredentialRefused', 'Aborted', 'Canceled',
 ];
 export const REASONS = [
   'TimeToLiveExceeded', 'MaxDeliveryAttemptsExceeded', 'UndeliverableDueToHttpBadRequest',
@@ -33,6 +34,7 @@ export const REASONS = [
   'UndeliverableDueToHttpPayloadTooLarge', 'UndeliverableDueToHttpBusy', 'UndeliverableDueToTimedOut',
   'UndeliverableDueToSocketError', 'UndeliverableDueToResolutionError', 'UndeliverableDueToGenericError',
   'UndeliverableDueToDisabled', 'UndeliverableDueToFull', 'UndeliverableDueToSessionQueueNotSupported',
-  'UndeliverableDueToInvalidAzureFunctionDestination', 'UndeliverableDueToProbationCausedByClientError',
+  'UndeliverableDueToInvalidAzureFunctionDestination', 'UndeliverableDueToCredentialRefused',
+  'UndeliverableDueToProbationCausedByClientError',
   'TransformationFailed', 'Rejected', 'Quarantined', 'Missing', 'BacklogExceeded', 'RedriveCanceled',
 ];

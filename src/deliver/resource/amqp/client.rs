@@ -22,9 +22,12 @@ use crate::{
         Batch, Sender, Sent,
         failure::failure,
         request::RequestError,
-        resource::{Opening, ResourceTarget, content_type, result_of, shared::Shared, unreached, within},
+        resource::{
+            EventResults, Opening, ResourceTarget, content_type, credential_refused, result_of, shared::Shared,
+            unreached, within,
+        },
     },
-    event::Timestamp,
+    event::WallTime,
     policy::outcome::{Failure, RequestResult},
 };
 
@@ -32,6 +35,7 @@ use crate::{
 const CONTENT_TOO_LARGE: u16 = 311;
 const ACCESS_REFUSED: u16 = 403;
 const NOT_FOUND: u16 = 404;
+const NOT_ALLOWED: u16 = 530;
 const PRECONDITION_FAILED: u16 = 406;
 
 /// The status of a message that no queue takes. Not 404, which means a deleted destination and is not tried again: a broker
@@ -60,6 +64,8 @@ pub(super) fn connect(at: &Opening<'_>, exchange: &str, routing_key: &str) -> Re
 
 /// A connection to a broker, made when it is needed.
 struct Link {
+    /// The name of its table in the settings.
+    service: String,
     uri: AMQPUri,
     address: String,
     tls: RustlsConnector,
@@ -93,7 +99,8 @@ impl Link {
             ..AMQPUri::default()
         };
         let address = format!("{}://{host}:{port}", url.scheme());
-        Ok(Self { uri, address, tls: Arc::new(tls).into(), is_tls, open: Mutex::new(None) })
+        let service = service.name.clone();
+        Ok(Self { service, uri, address, tls: Arc::new(tls).into(), is_tls, open: Mutex::new(None) })
     }
 
     /// A new channel with confirms, on a new connection if there is none.
@@ -130,8 +137,8 @@ impl Link {
         match error.kind() {
             ErrorKind::ProtocolError(error) => match error.get_id() {
                 NOT_FOUND => result_of(404, text),
-                // Also the answer to a wrong password.
-                ACCESS_REFUSED => result_of(403, text),
+                // The answer to a wrong password, and to an exchange or a virtual host that the user may not write to.
+                ACCESS_REFUSED | NOT_ALLOWED => credential_refused(&self.service, &text),
                 CONTENT_TOO_LARGE => result_of(413, text),
                 PRECONDITION_FAILED if error.get_message().as_str().contains("size") => result_of(413, text),
                 PRECONDITION_FAILED => result_of(400, text),
@@ -170,7 +177,7 @@ impl Publisher {
                 .with_content_type(content_type(self.target.schema).into())
                 .with_delivery_mode(PERSISTENT)
                 .with_message_id(self.target.message_id(event, batch).into())
-                .with_timestamp(batch.now.since(Timestamp::default()).as_secs())
+                .with_timestamp(batch.wall.since_epoch().as_secs())
                 .with_headers(headers);
             let properties = match ShortString::try_new(event.event_type()) {
                 Ok(kind) => properties.with_type(kind),
@@ -181,7 +188,7 @@ impl Publisher {
         batch.events.iter().map(message).collect()
     }
 
-    async fn publish(&self, messages: Vec<Message>) -> Result<(), RequestResult> {
+    async fn publish(&self, messages: Vec<Message>, results: &EventResults) -> Result<(), RequestResult> {
         let failed = |error| self.link.result(&error);
         let mut idle = std::iter::from_fn(|| self.idle.borrow_mut().pop());
         let channel = match idle.find(|channel| channel.status().connected()) {
@@ -190,24 +197,38 @@ impl Publisher {
         };
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
         let mut confirms = Vec::with_capacity(messages.len());
+        let mut problem = None;
         for (properties, body) in messages {
             let (exchange, key) = (self.exchange.clone(), self.routing_key.clone());
-            confirms.push(channel.basic_publish(exchange, key, options, &body, properties).await.map_err(failed)?);
+            match channel.basic_publish(exchange, key, options, &body, properties).await {
+                Ok(confirm) => confirms.push(confirm),
+                // Those before it may be confirmed all the same.
+                Err(error) => {
+                    problem = Some(error);
+                    break;
+                }
+            }
         }
-        let mut refused = None;
-        for confirm in confirms {
-            refused = match confirm.await.map_err(failed)? {
-                Confirmation::Ack(None) => continue,
+        for (index, confirm) in confirms.into_iter().enumerate() {
+            match confirm.await.map_err(failed)? {
+                Confirmation::Ack(None) => results.deliver(index),
                 Confirmation::Ack(Some(returned)) => {
                     let text = format!("no queue takes the routing key {}: {}", self.routing_key, returned.reply_text);
-                    Some(result_of(NO_ROUTE_STATUS, text))
+                    results.fail(index, &result_of(NO_ROUTE_STATUS, text));
                 }
-                Confirmation::Nack(_) => Some(failure(Failure::Full, "the queue refused the message".to_owned())),
+                Confirmation::Nack(_) => {
+                    results.fail(index, &failure(Failure::Full, "the queue refused the message".to_owned()));
+                }
                 Confirmation::NotRequested => unreachable!("the channel has confirms"),
-            };
+            }
         }
-        self.idle.borrow_mut().push(channel);
-        refused.map_or(Ok(()), Err)
+        match problem {
+            Some(error) => Err(failed(error)),
+            None => {
+                self.idle.borrow_mut().push(channel);
+                Ok(())
+            }
+        }
     }
 
     /// Asks for the exchange or the queue. A missing one closes the channel.
@@ -227,13 +248,15 @@ impl Publisher {
 impl Sender for Publisher {
     fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
         let (messages, wait) = (self.messages(&batch), batch.wait);
+        let results = EventResults::new(&batch);
         drop(batch);
         Box::pin(async move {
-            (within(wait, &self.link.address, messages, async |messages| self.publish(messages).await).await, None)
+            let publish = async |messages, results: &EventResults| self.publish(messages, results).await;
+            (within(wait, &self.link.address, results, messages, publish).await, None)
         })
     }
 
-    fn reach(&self, _: Timestamp) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn reach(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
         Box::pin(async { self.find().await.map_err(|error| self.link.result(&error).detail) })
     }
 }

@@ -40,11 +40,13 @@ use crate::{
         Batch, Sender, Sent,
         convert::delivered_bytes,
         failure::failure,
-        identity::AccessToken,
+        identity::{AccessToken, TokenFailure},
         request::RequestError,
-        resource::{Opening, ResourceTarget, content_type, result_of, unreached, within},
+        resource::{
+            EventResults, Opening, ResourceTarget, content_type, credential_refused, result_of, unreached, within,
+        },
     },
-    event::{Schema, Timestamp},
+    event::{Schema, WallTime},
     policy::{
         outcome::{Failure, RequestResult},
         property,
@@ -97,10 +99,17 @@ struct PartitionState {
     throttled_until: Option<Instant>,
 }
 
+/// The records of a request that go to one partition.
+struct PartitionPart {
+    records: RecordBatch,
+    /// The indexes of their events.
+    events: Vec<usize>,
+}
+
 /// When a request is made, and how long it may take.
 #[derive(Clone, Copy)]
 struct Limit {
-    now: Timestamp,
+    wall: WallTime,
     /// The end of the time limit.
     until: Instant,
 }
@@ -182,11 +191,11 @@ impl Problem {
 
 impl Producer {
     /// The connections, made if there are none, or if there is a new access token.
-    async fn opened(&self, now: Timestamp) -> Result<Rc<OpenTopic>, Problem> {
+    async fn opened(&self, wall: WallTime) -> Result<Rc<OpenTopic>, Problem> {
         let mut open = self.open.lock().await;
         let token = match &self.cluster.login {
             Login::Fixed(_) => None,
-            Login::Tokens(tokens) => Some(tokens.token(None, now).await.map_err(Problem::Token)?.0),
+            Login::Tokens(tokens) => Some(tokens.token(None, wall).await.map_err(Problem::Token)?.0),
         };
         let is_same = |open: &&Rc<OpenTopic>| match (&open.token, &token) {
             (Some(there), Some(token)) => Arc::ptr_eq(there, token),
@@ -198,7 +207,7 @@ impl Producer {
         let opened = match self.cluster.open(&self.topic, token.clone()).await {
             Ok(opened) => opened,
             Err(problem) => {
-                self.forget_refused(&problem, token.as_ref(), now).await;
+                self.forget_refused(&problem, token.as_ref(), wall).await;
                 return Err(problem);
             }
         };
@@ -206,19 +215,19 @@ impl Producer {
     }
 
     /// Forgets the access token that the broker refused.
-    async fn forget_refused(&self, problem: &Problem, token: Option<&Arc<AccessToken>>, now: Timestamp) {
+    async fn forget_refused(&self, problem: &Problem, token: Option<&Arc<AccessToken>>, wall: WallTime) {
         if let (Login::Tokens(tokens), Some(token), Some(401)) =
             (&self.cluster.login, token, self.result(problem).status)
         {
-            tokens.discard(token, now).await;
+            tokens.discard(token, wall).await;
         }
     }
 
     /// The connections to a topic with partitions. Tries again for a while.
-    async fn ready(&self, now: Timestamp) -> Result<Rc<OpenTopic>, RequestResult> {
+    async fn ready(&self, wall: WallTime) -> Result<Rc<OpenTopic>, RequestResult> {
         let (limit, mut pauses) = (Instant::now() + RETRIES_MAX, Pauses(PAUSE));
         loop {
-            let problem = match self.opened(now).await {
+            let problem = match self.opened(wall).await {
                 Ok(open) if open.count() > 0 => return Ok(open),
                 Ok(open) => {
                     self.discard(&open).await;
@@ -233,15 +242,20 @@ impl Producer {
     }
 
     /// Writes the events, each partition's in one request.
-    async fn produce(&self, batch: Batch, limit: Limit) -> Result<(), RequestResult> {
-        let open = self.ready(limit.now).await?;
+    async fn produce(&self, batch: Batch, limit: Limit, results: &EventResults) -> Result<(), RequestResult> {
+        let open = self.ready(limit.wall).await?;
         let batches = self.encode(&batch, open.count());
         let batches = batches.map_err(|error| failure(Failure::GenericError, error.to_string()))?;
         // The records have the events now.
         drop(batch);
-        let writes = batches.into_iter().map(|(index, records)| self.write(open.id(index), records, limit));
+        let write =
+            async |(index, part): (usize, PartitionPart)| match self.write(open.id(index), part.records, limit).await {
+                Ok(()) => part.events.into_iter().for_each(|event| results.deliver(event)),
+                Err(failed) => part.events.into_iter().for_each(|event| results.fail(event, &failed)),
+            };
         // To the end, although one of them fails: records that arrive after the request was repeated would be out of order.
-        join_all(writes).await.into_iter().collect()
+        join_all(batches.into_iter().map(write)).await;
+        Ok(())
     }
 
     /// Writes records to a partition, once even if the answer is lost.
@@ -255,7 +269,8 @@ impl Producer {
         let mut session = state.session.take();
         let (began, mut pauses, mut is_in_doubt) = (Instant::now(), Pauses(PAUSE), false);
         loop {
-            let problem = match self.attempt(partition, &mut records, &mut session, limit.now, &mut is_in_doubt).await {
+            let problem = match self.attempt(partition, &mut records, &mut session, limit.wall, &mut is_in_doubt).await
+            {
                 Ok(throttle) => {
                     state.session = session.map(|session| session.behind(records.count()));
                     state.throttled_until = throttle.map(|throttle| Instant::now() + throttle);
@@ -282,10 +297,10 @@ impl Producer {
         partition: i32,
         records: &mut RecordBatch,
         session: &mut Option<Session>,
-        now: Timestamp,
+        wall: WallTime,
         is_in_doubt: &mut bool,
     ) -> Result<Option<Duration>, Problem> {
-        let open = self.opened(now).await?;
+        let open = self.opened(wall).await?;
         let sent = async {
             let link = open.leader(partition).await?;
             let session = match *session {
@@ -304,7 +319,7 @@ impl Producer {
             Err(Problem::Broker(BrokerError::MessageTooLarge | BrokerError::RecordListTooLarge)) => {}
             Err(problem) => {
                 self.discard(&open).await;
-                self.forget_refused(problem, open.token.as_ref(), now).await;
+                self.forget_refused(problem, open.token.as_ref(), wall).await;
             }
         }
         sent
@@ -320,7 +335,7 @@ impl Producer {
     }
 
     /// The records of the events, by the index of their partition among `count`.
-    fn encode(&self, batch: &Batch, count: usize) -> Result<BTreeMap<usize, RecordBatch>, RequestError> {
+    fn encode(&self, batch: &Batch, count: usize) -> Result<BTreeMap<usize, PartitionPart>, RequestError> {
         let schema = self.target.schema;
         let is_binary = self.mode == ContentMode::Binary && schema == Schema::CloudEvents;
         let turn = self.turn.replace(self.turn.get().wrapping_add(1)) % count;
@@ -329,7 +344,7 @@ impl Producer {
         if !is_binary {
             common.insert("content-type".to_owned(), content_type(schema).into());
         }
-        let timestamp = batch.now.0 / 1_000;
+        let timestamp = batch.wall.since_epoch().as_millis() as u64;
         if !is_binary && self.target.properties.is_empty() {
             let headers: RecordHeaders = common.iter().collect();
             let bytes = batch.events.iter().map(|event| event.wire_len() + headers.len() + RECORD_OVERHEAD).sum();
@@ -337,10 +352,10 @@ impl Producer {
             for event in &batch.events {
                 records.push(None, Some(&delivered_bytes(event, schema)?), &headers);
             }
-            return Ok([(turn, records)].into());
+            return Ok([(turn, PartitionPart { records, events: (0..batch.events.len()).collect() })].into());
         }
-        let mut batches: BTreeMap<usize, RecordBatch> = BTreeMap::new();
-        for event in &batch.events {
+        let mut batches: BTreeMap<usize, PartitionPart> = BTreeMap::new();
+        for (event_index, event) in batch.events.iter().enumerate() {
             let wire = delivered_bytes(event, schema)?;
             let (mut headers, mut key) = (common.clone(), None);
             for (name, value) in property::headers(&self.target.properties, Some(event)) {
@@ -353,8 +368,10 @@ impl Producer {
             let data = is_binary.then(|| binary(&wire, &mut headers));
             let value = data.as_ref().map_or(Some(&*wire), Option::as_deref);
             let index = key.as_deref().map_or(turn, |key| partition_of(key, count));
-            let records = batches.entry(index).or_insert_with(|| RecordBatch::new(timestamp, 0));
-            records.push(key.as_deref(), value, &headers.iter().collect());
+            let new_part = || PartitionPart { records: RecordBatch::new(timestamp, 0), events: Vec::new() };
+            let part = batches.entry(index).or_insert_with(new_part);
+            part.events.push(event_index);
+            part.records.push(key.as_deref(), value, &headers.iter().collect());
         }
         Ok(batches)
     }
@@ -364,17 +381,27 @@ impl Producer {
         let at = self.cluster.address();
         match problem {
             Problem::Connection(text) => unreached(Failure::SocketError, format!("{at}: {text}")),
-            Problem::Login(text) => result_of(401, format!("{at}: {text}")),
-            Problem::Version(text) | Problem::Token(text) => failure(Failure::GenericError, format!("{at}: {text}")),
+            Problem::Login(text) => credential_refused(&self.cluster.service, &format!("{at}: {text}")),
+            Problem::Token(problem @ TokenFailure::Refused(_)) => {
+                credential_refused(&self.cluster.service, &format!("{at}: {problem}"))
+            }
+            Problem::Token(problem @ TokenFailure::Unavailable(_)) => {
+                failure(Failure::GenericError, format!("{at}: {problem}"))
+            }
+            Problem::Version(text) => failure(Failure::GenericError, format!("{at}: {text}")),
             Problem::Broker(BrokerError::UnknownTopicOrPartition) => {
                 result_of(404, format!("{at}: the topic {} does not exist", self.topic))
             }
+            Problem::Broker(
+                error @ (BrokerError::TopicAuthorizationFailed
+                | BrokerError::ClusterAuthorizationFailed
+                | BrokerError::SaslAuthenticationFailed
+                | BrokerError::IllegalSaslState),
+            ) => credential_refused(&self.cluster.service, &format!("{at}: {error:?}")),
             Problem::Broker(error) => {
                 let status = match error {
                     BrokerError::MessageTooLarge | BrokerError::RecordListTooLarge => 413,
                     BrokerError::InvalidTopicException | BrokerError::CorruptMessage => 400,
-                    BrokerError::TopicAuthorizationFailed | BrokerError::ClusterAuthorizationFailed => 403,
-                    BrokerError::SaslAuthenticationFailed | BrokerError::IllegalSaslState => 401,
                     _ => 503,
                 };
                 result_of(status, format!("{at}: {error:?}"))
@@ -399,16 +426,17 @@ fn answer(response: ProduceResponse) -> Result<Option<Duration>, Problem> {
 impl Sender for Producer {
     fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
         Box::pin(async move {
-            let (wait, now) = (batch.wait, batch.now);
-            let limit = Limit { now, until: Instant::now() + wait };
-            let produce = async |batch| self.produce(batch, limit).await;
-            (within(wait, &self.cluster.address(), Ok(batch), produce).await, None)
+            let wait = batch.wait;
+            let limit = Limit { wall: batch.wall, until: Instant::now() + wait };
+            let results = EventResults::new(&batch);
+            let produce = async |batch, results: &EventResults| self.produce(batch, limit, results).await;
+            (within(wait, &self.cluster.address(), results, Ok(batch), produce).await, None)
         })
     }
 
-    fn reach(&self, now: Timestamp) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn reach(&self, wall: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
         Box::pin(async move {
-            let open = self.opened(now).await.map_err(|problem| self.result(&problem).detail)?;
+            let open = self.opened(wall).await.map_err(|problem| self.result(&problem).detail)?;
             if open.count() == 0 {
                 self.discard(&open).await;
                 return Err(format!("the topic {} does not exist", self.topic));

@@ -23,7 +23,7 @@ use tokio_rustls::TlsConnector;
 
 use super::wire::{InitProducerId, InitProducerIdResponse, Session};
 use crate::deliver::{
-    identity::{AccessToken, TokenSource},
+    identity::{AccessToken, TokenFailure, TokenSource},
     resource::Opening,
 };
 
@@ -45,7 +45,7 @@ pub(super) enum Problem {
     /// The broker has no version of the request that this client has.
     Version(String),
     /// There is no access token.
-    Token(String),
+    Token(TokenFailure),
 }
 
 impl From<RequestError> for Problem {
@@ -124,6 +124,8 @@ mod callback {
 
 /// A cluster, and how to connect to it.
 pub(super) struct Cluster {
+    /// The name of its table in the settings.
+    pub(super) service: String,
     host: String,
     port: u16,
     tls: Option<TlsConnector>,
@@ -135,6 +137,7 @@ impl Cluster {
     pub(super) fn of(at: &Opening<'_>) -> Result<Self, String> {
         let url = &at.service().url;
         Ok(Self {
+            service: at.service().name.clone(),
             host: url.host_str().unwrap_or_default().to_owned(),
             port: url.port().unwrap_or(DEFAULT_PORT),
             tls: (url.scheme() == "kafkas").then(|| at.options.trust.config().into()),

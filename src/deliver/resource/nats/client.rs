@@ -18,9 +18,12 @@ use crate::{
         Batch, Sender, Sent,
         failure::failure,
         request::RequestError,
-        resource::{Connection, Opening, ResourceTarget, content_type, result_of, shared::Shared, unreached, within},
+        resource::{
+            Connection, EventResults, Opening, ResourceTarget, content_type, credential_refused, result_of,
+            shared::Shared, unreached, within,
+        },
     },
-    event::Timestamp,
+    event::WallTime,
     policy::outcome::{Failure, RequestResult},
 };
 
@@ -50,6 +53,8 @@ pub(super) fn connect(at: &Opening<'_>, subject: &str) -> Result<Rc<dyn Sender>,
 /// A connection to a server, made when it is needed. A lost one is made again with the next request: the retry schedule
 /// decides when.
 struct Link {
+    /// The name of its table in the settings.
+    service: String,
     url: Url,
     login: Login,
     tls: Arc<ClientConfig>,
@@ -62,7 +67,13 @@ impl Link {
         let mut tls = ClientConfig::clone(&at.options.trust.config());
         // They are those of HTTP.
         tls.alpn_protocols.clear();
-        Ok(Self { url: service.url.clone(), login: login(service)?, tls: Arc::new(tls), open: Mutex::new(None) })
+        Ok(Self {
+            service: service.name.clone(),
+            url: service.url.clone(),
+            login: login(service)?,
+            tls: Arc::new(tls),
+            open: Mutex::new(None),
+        })
     }
 
     /// The connection, made if there is none.
@@ -79,7 +90,7 @@ impl Link {
         let wire = connected.map_err(|error| {
             let text = format!("{}: {error}", self.url);
             match error {
-                WireError::Refused(_) => result_of(401, text),
+                WireError::Refused(_) => credential_refused(&self.service, &text),
                 WireError::UnknownName(_) => unreached(Failure::ResolutionError, text),
                 _ => unreached(Failure::SocketError, text),
             }
@@ -129,10 +140,13 @@ impl Publisher {
         batch.events.iter().map(message).collect()
     }
 
-    async fn publish(&self, messages: Vec<OutgoingMessage>) -> Result<(), RequestResult> {
+    async fn publish(&self, messages: Vec<OutgoingMessage>, results: &EventResults) -> Result<(), RequestResult> {
         let wire = self.link.wire().await?;
-        let replies = wire.request(&self.subject, messages).await.map_err(|error| self.failure(&error))?;
-        replies.iter().try_for_each(|reply| self.check_reply(reply))
+        let note = |index, reply: &Reply| match self.check_reply(reply) {
+            Ok(()) => results.deliver(index),
+            Err(result) => results.fail(index, &result),
+        };
+        wire.request(&self.subject, messages, note).await.map_err(|error| self.failure(&error))
     }
 
     fn failure(&self, error: &WireError) -> RequestResult {
@@ -169,10 +183,14 @@ impl Publisher {
     async fn find_stream(&self) -> Result<(), String> {
         let wire = self.link.wire().await.map_err(|result| result.detail)?;
         let question = Bytes::from(json!({ "subject": self.subject }).to_string());
-        let replies = wire.request("$JS.API.STREAM.NAMES", vec![OutgoingMessage::new(question)]).await;
-        let reply = replies.map_err(|error| format!("{}: {error}", self.link.url))?.pop();
-        let has_no_responders = reply.as_ref().is_none_or(|reply| reply.has_no_responders);
-        let streams: Value = reply.and_then(|reply| serde_json::from_slice(&reply.payload).ok()).unwrap_or_default();
+        let mut has_no_responders = true;
+        let mut streams = Value::Null;
+        let note = |_, reply: &Reply| {
+            has_no_responders = reply.has_no_responders;
+            streams = serde_json::from_slice(&reply.payload).unwrap_or_default();
+        };
+        let asked = wire.request("$JS.API.STREAM.NAMES", vec![OutgoingMessage::new(question)], note).await;
+        asked.map_err(|error| format!("{}: {error}", self.link.url))?;
         if has_no_responders {
             return Err(format!("{}: the server has no JetStream", self.link.url));
         }
@@ -188,14 +206,15 @@ fn no_stream(subject: &str) -> String {
 impl Sender for Publisher {
     fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
         let (messages, wait) = (self.messages(&batch), batch.wait);
+        let results = EventResults::new(&batch);
         drop(batch);
         Box::pin(async move {
-            let publish = async |messages| self.publish(messages).await;
-            (within(wait, self.link.url.as_str(), messages, publish).await, None)
+            let publish = async |messages, results: &EventResults| self.publish(messages, results).await;
+            (within(wait, self.link.url.as_str(), results, messages, publish).await, None)
         })
     }
 
-    fn reach(&self, _: Timestamp) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn reach(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
         Box::pin(async {
             let found = timeout(REACH_TIMEOUT, self.find_stream()).await;
             found.unwrap_or_else(|_| Err(format!("{}: no answer within {} s", self.link.url, REACH_TIMEOUT.as_secs())))

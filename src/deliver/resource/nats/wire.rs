@@ -221,8 +221,14 @@ impl Wire {
         self.shared.is_lost.get()
     }
 
-    /// Publishes messages to `subject`, and returns their replies in order.
-    pub(super) async fn request(&self, subject: &str, messages: Vec<OutgoingMessage>) -> Result<Vec<Reply>, WireError> {
+    /// Publishes messages to `subject`, and passes each reply to `note` with the index of its message, also if the connection
+    /// is lost before the others.
+    pub(super) async fn request(
+        &self,
+        subject: &str,
+        messages: Vec<OutgoingMessage>,
+        mut note: impl FnMut(usize, &Reply),
+    ) -> Result<(), WireError> {
         let size = |message: &OutgoingMessage| message.headers.len() + 2 + message.payload.len();
         if messages.iter().any(|message| size(message) > self.max_payload) {
             return Err(WireError::TooLarge(self.max_payload));
@@ -250,11 +256,14 @@ impl Wire {
         if self.is_lost() {
             return Err(WireError::Lost);
         }
-        let mut received = Vec::with_capacity(replies.len());
-        for reply in replies {
-            received.push(reply.await.map_err(|_| WireError::Lost)?);
+        let mut outcome = Ok(());
+        for (index, reply) in replies.into_iter().enumerate() {
+            match reply.await {
+                Ok(reply) => note(index, &reply),
+                Err(_) => outcome = Err(WireError::Lost),
+            }
         }
-        Ok(received)
+        outcome
     }
 }
 
