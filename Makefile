@@ -4,7 +4,7 @@
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/gridhook/target
 
 # A test of the server waits more than it computes.
-export RUST_TEST_THREADS ?= $(shell expr 3 '*' "$$(nproc)")
+export RUST_TEST_THREADS ?= $(shell expr 3 '*' "$$(getconf _NPROCESSORS_ONLN)")
 
 # As in the unit: RocksDB's threads share what is free.
 export MALLOC_ARENA_MAX ?= 1
@@ -12,13 +12,18 @@ export MALLOC_ARENA_MAX ?= 1
 CARGO := .ci/with-tools cargo
 TEST := .ci/with-tools --tests .ci/test
 
-.PHONY: help run test soak fuzz bench build deb
+.PHONY: help run check test soak fuzz bench build deb
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: ## Build and start the server with config/gridhook.toml, its data in ./data; ARGS are added, as ARGS="--listen 127.0.0.1:9000"
 	$(CARGO) run --release --locked -- serve --config config/gridhook.toml $(ARGS)
+
+check: ## Check format and lints, and run the tests that need cargo only
+	$(CARGO) fmt --check
+	$(CARGO) clippy --release --locked --all-targets -- -D warnings
+	.ci/with-tools .ci/test architecture:: language:: policy::
 
 test: ## Run every test; ARGS are added, as ARGS="config::"
 	$(TEST) $(ARGS)

@@ -15,7 +15,7 @@ use super::{deb::package, output_text, root};
 use crate::support::{
     http::Client,
     load,
-    needs::is_met,
+    needs::{install, is_met},
     server::{SubscriptionSpec, events_path, subscription, wait_for},
     sink::Sink,
 };
@@ -39,6 +39,7 @@ struct Machine {
 impl Machine {
     /// Boots it. `None` where it cannot be had here and `GRIDHOOK_SKIP` says so.
     fn boot() -> Option<Self> {
+        install("systemd");
         let folder = tempfile::tempdir().expect("a folder");
         let package = package(folder.path())?;
         match Self::try_boot(&package) {

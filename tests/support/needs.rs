@@ -3,10 +3,12 @@
 
 use std::{
     cell::Cell,
+    collections::HashSet,
     env,
     fs::OpenOptions,
     io::{self, Write},
-    process::Command,
+    process::{Command, Stdio},
+    sync::Mutex,
     thread,
 };
 
@@ -30,6 +32,9 @@ const NEEDS: [(&str, &str); 17] = [
     ("systemd", "systemd, and the namespaces that it needs to run as process 1"),
     ("zsh", "the shell zsh"),
 ];
+
+/// The needs that `.ci/tool` was run for. The lock is held meanwhile: other tests wait for what is being installed.
+static INSTALLED: Mutex<Option<HashSet<String>>> = Mutex::new(None);
 
 thread_local! {
     static SKIPPED: Cell<bool> = const { Cell::new(false) };
@@ -58,7 +63,20 @@ pub(crate) fn is_met(need: &str, found: Result<(), String>) -> bool {
 
 /// Whether this command can be run here and ends well.
 pub(crate) fn can_run(need: &str, command: &mut Command) -> bool {
+    install(need);
     is_met(need, runs(command))
+}
+
+/// Installs a tool where it is missing, at the first test that needs it. `.ci/with-tools` says by what (`GRIDHOOK_TOOL`), and
+/// says nothing where nobody agreed. `.ci/tool` prints why it fails, and the test fails by the tool's absence.
+pub(crate) fn install(need: &str) {
+    let skip = env::var("GRIDHOOK_SKIP").unwrap_or_default();
+    let Some(tool) = env::var_os("GRIDHOOK_TOOL").filter(|_| !names(&skip).any(|name| name == need)) else { return };
+    let mut installed = INSTALLED.lock().expect("no test panics with the lock");
+    if installed.get_or_insert_default().insert(need.to_owned()) {
+        let ended = Command::new(tool).arg(need).stdin(Stdio::null()).status();
+        drop(ended.inspect_err(|error| eprintln!(".ci/tool {need}: {error}")));
+    }
 }
 
 /// The same as a result.
@@ -104,15 +122,19 @@ pub(crate) fn soak() -> bool {
     is_soak
 }
 
+/// The names in a list that is separated by commas or spaces.
+fn names(list: &str) -> impl Iterator<Item = &str> {
+    list.split([',', ' ']).filter(|name| !name.is_empty())
+}
+
 /// The message of a skipped test, or why it may not be skipped.
 fn skipped(need: &str, why: &str, skip: &str) -> Result<String, String> {
     let (_, what) = NEEDS.iter().find(|(name, _)| *name == need).expect("a need of the list");
-    let mut names = skip.split([',', ' ']).filter(|name| !name.is_empty());
-    if let Some(unknown) = names.clone().find(|name| NEEDS.iter().all(|(known, _)| known != name)) {
+    if let Some(unknown) = names(skip).find(|name| NEEDS.iter().all(|(known, _)| known != name)) {
         let known: Vec<&str> = NEEDS.iter().map(|(name, _)| *name).collect();
         return Err(format!("GRIDHOOK_SKIP has \"{unknown}\"; allowed are {}", known.join(", ")));
     }
-    if names.any(|name| name == need) {
+    if names(skip).any(|name| name == need) {
         return Ok(format!("needs {what}: {why}"));
     }
     Err(format!("this test needs {what}: {why}\nGRIDHOOK_SKIP={need} skips the tests that need it"))
@@ -155,4 +177,11 @@ fn a_command_that_is_missing_or_fails_is_reported() {
     assert_eq!(runs(&mut Command::new("true")), Ok(()));
     assert!(runs(Command::new("sh").args(["-c", "echo why >&2; exit 1"])).is_err_and(|why| why.ends_with(": why")));
     assert!(runs(&mut Command::new("/no/such/program")).is_err_and(|why| why.contains("No such file")));
+}
+
+#[test]
+fn each_need_is_one_that_can_be_installed() {
+    let output = Command::new(".ci/tool").arg("--list").output().expect("a script of the working copy");
+    let text = String::from_utf8(output.stdout).expect("names");
+    assert_eq!(text.lines().collect::<Vec<_>>(), NEEDS.map(|(name, _)| name), ".ci/tool --list");
 }
