@@ -6,7 +6,10 @@ use bytes::{BufMut, Bytes, BytesMut};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use gridhook::{
     config::Editions,
-    event::{Event, EventRanges, Lane, RequestId, Schema, Seq, TextRange, Timestamp},
+    event::{
+        Event, EventRanges, Lane, RequestId, Schema, Seq, TextRange, Timestamp,
+        chunk::{Chunk, ChunkBuilder, LogTail, SealedChunk, WriterStamp},
+    },
     policy::{
         CoreStep, Effect, Input, Subscription, SubscriptionSettings,
         batch::BatchLimits,
@@ -16,10 +19,7 @@ use gridhook::{
         record::{Cursor, EndpointId, LaneCursor},
         retry::Jitter,
     },
-    store::{
-        chunk::{Chunk, ChunkBuilder, LogTail, SealedChunk, WriterStamp},
-        records::StoredRecord,
-    },
+    store::records::StoredRecord,
 };
 use serde_json::json;
 

@@ -5,12 +5,12 @@ use std::{ffi::OsString, fs, net::SocketAddr, path::PathBuf, time::Duration};
 
 use expect_test::{Expect, expect};
 use gridhook::{
-    cli::destination::backup_store,
     config::{Config, DEFAULTS, KeySource, LogFormat, NatsLogin, SettingFlag, SettingSources, TrustRoots},
     policy::{
         edition::{Edition, StepOrigin},
         outcome::Failure,
     },
+    storage::destination::backup_store,
 };
 
 /// The settings that are in force with this file, these variables and these flags.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use expect_test::expect;
-use gridhook::cli::{self, manual::chapter::CHAPTERS};
+use gridhook::{cli, manual::CHAPTERS};
 use serde_json::Value;
 
 use crate::support::{

@@ -1,9 +1,11 @@
 //! The event feed delivers in order, and reports lost items.
 
 use gridhook::{
-    event::{PartitionId, Seq, Timestamp},
-    insight::event_feed::{EventFeed, FeedEvent, FeedSubscriber},
-    store::chunk::{Chunk, LogTail},
+    event::{
+        PartitionId, Seq, Timestamp,
+        chunk::{Chunk, LogTail},
+    },
+    subscription::event_feed::{EventFeed, FeedEvent, FeedSubscriber},
 };
 
 use crate::policy::sealed;

@@ -7,10 +7,7 @@ use std::{
 
 use gridhook::{
     clock::Clock,
-    control::{
-        record::subscription::{StartsFrom, SubscriptionRecord},
-        registry::{ChangeBasis, ChaosVictim, Registry, SubscriptionHandle, TopicHandle},
-    },
+    control::registry::{ChangeBasis, ChaosVictim, Registry, SubscriptionHandle, TopicHandle},
     deliver::HttpTarget,
     event::{PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     policy::{
@@ -18,6 +15,7 @@ use gridhook::{
         lane::LaneReader,
         record::{Command, Cursor, PaceRecord},
     },
+    record::subscription::{StartsFrom, SubscriptionRecord},
     subscription::{DeliveryPlan, SharedState},
     supervision::SupervisionHistory,
 };

@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use gridhook::{cli::manual::chapter::CHAPTERS, clock::Clock};
+use gridhook::{clock::Clock, manual::CHAPTERS};
 use tempfile::TempDir;
 
 const README: &str = include_str!("../README.md");
@@ -30,15 +30,15 @@ const README: &str = include_str!("../README.md");
 /// The sections that are typed in this order: the file, and the heading without its hyphens.
 const WALK: [(&str, &str); 5] = [
     ("README.md", "Quick start"),
-    ("src/cli/manual/subscriptions.md", "The control plane"),
-    ("src/cli/manual/publishing.md", "A request with curl"),
-    ("src/cli/manual/delivery.md", "Try it: an endpoint that is down"),
-    ("src/cli/manual/delivery.md", "Try it: kill -9"),
+    ("src/manual/subscriptions.md", "The control plane"),
+    ("src/manual/publishing.md", "A request with curl"),
+    ("src/manual/delivery.md", "Try it: an endpoint that is down"),
+    ("src/manual/delivery.md", "Try it: kill -9"),
 ];
 
 /// The README and the chapters: path and text.
 fn documents() -> Vec<(String, &'static str)> {
-    let chapters = CHAPTERS.iter().map(|chapter| (format!("src/cli/manual/{}.md", chapter.name), chapter.markdown));
+    let chapters = CHAPTERS.iter().map(|chapter| (format!("src/manual/{}.md", chapter.name), chapter.markdown));
     std::iter::once(("README.md".to_owned(), README)).chain(chapters).collect()
 }
 
@@ -594,14 +594,14 @@ fn tests() -> String {
 
 #[test]
 fn every_file_of_the_manual_is_a_chapter_with_a_title() {
-    let mut files: Vec<String> = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cli/manual"))
+    let mut files: Vec<String> = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/manual"))
         .expect("a folder")
         .filter_map(|entry| Some(entry.expect("an entry").file_name().to_str()?.strip_suffix(".md")?.to_owned()))
         .collect();
     files.sort_unstable();
     let mut names: Vec<&str> = CHAPTERS.iter().map(|chapter| chapter.name).collect();
     names.sort_unstable();
-    assert_eq!(files, names, "src/cli/manual and the list of chapters");
+    assert_eq!(files, names, "src/manual and the list of chapters");
     for chapter in CHAPTERS {
         assert!(chapter.markdown.starts_with("# "), "{} has no title", chapter.name);
         assert!(!chapter.text().contains("```"), "{} is printed with its fences", chapter.name);
@@ -694,33 +694,4 @@ fn every_function_that_the_architecture_names_is_in_the_linked_file() {
         }
     }
     assert!(named >= 6 && missing.is_empty(), "{named} names, of which these are elsewhere: {missing:?}");
-}
-
-/// The words in backticks.
-fn quoted(text: &str) -> Vec<&str> {
-    text.split('`').skip(1).step_by(2).collect()
-}
-
-#[test]
-fn the_table_of_imports_is_the_one_that_is_checked() {
-    let checked = include_str!("architecture.rs");
-    let architecture = include_str!("../src/README.md");
-    let mut wrong = Vec::new();
-    for rule in checked.split("Rule { module: \"").skip(1) {
-        let (module, rest) = rule.split_once('"').expect("a name");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(module);
-        let exists = source.is_dir() || source.with_extension("rs").is_file();
-        let Some(ours) = rest.strip_prefix(", ours: &[").and_then(|rest| rest.split(']').next()) else { continue };
-        let mut ours: Vec<&str> = ours.split('"').skip(1).step_by(2).collect();
-        ours.sort_unstable();
-        let mut row = architecture.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
-        let row = row.find(|(name, _)| quoted(name) == [module]);
-        let mut reported =
-            row.map(|(_, rest)| quoted(rest.rsplit(" | ").next().unwrap_or_default())).unwrap_or_default();
-        reported.sort_unstable();
-        if exists && reported != ours {
-            wrong.push(format!("{module} may import {ours:?}, but src/README.md says {reported:?}"));
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

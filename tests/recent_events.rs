@@ -3,9 +3,13 @@
 use std::{collections::HashSet, sync::Arc};
 
 use gridhook::{
-    event::{Seq, SubscriptionId, Timestamp},
-    fanout::recent_events::{MatchedChunk, Matches, ReadBounds, RecentBudget, RecentEvents, SubscriptionPositions},
-    store::chunk::{Chunk, LogTail},
+    event::{
+        Seq, SubscriptionId, Timestamp,
+        chunk::{Chunk, LogTail},
+    },
+    subscription::recent_events::{
+        MatchedChunk, Matches, ReadBounds, RecentBudget, RecentEvents, SubscriptionPositions,
+    },
 };
 
 use crate::policy::sealed;

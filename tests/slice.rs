@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use gridhook::{
-    control::record::subscription::SubscriptionRecord,
-    event::{Lane, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, Timestamp},
+    event::{
+        Lane, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, Timestamp,
+        chunk::{Chunk, LogTail},
+    },
     journal::LogSlice,
     policy::{Input, record::Cursor},
-    store::{
-        chunk::{Chunk, LogTail},
-        damage::Damage,
-    },
+    record::subscription::SubscriptionRecord,
+    store::damage::Damage,
     subscription::{DeliveryPlan, SharedState, SliceRead, filter_slice},
 };
 use serde_json::json;

@@ -9,7 +9,8 @@ use std::{
 use actix::{Actor, Context};
 use gridhook::{
     clock::Clock,
-    supervision::{Lifeline, Supervised, SupervisionHistory, supervise, timers},
+    subscription::timers,
+    supervision::{Lifeline, Supervised, SupervisionHistory, supervise},
 };
 use tokio::time::Instant;
 

@@ -18,16 +18,13 @@ use super::{
     permissions::Permissions,
     query, request_id,
 };
-use crate::{
-    api::{
-        audit::{AuditEntry, AuditPageView},
-        what_if::{Difference, ValueChange},
-    },
-    control::{
-        audit::AuditFilter,
-        record::audit::{AuditChange, AuditRecord},
-    },
+use crate::model::difference::difference_between;
+use gridhook_api::{
+    audit::{AuditEntry, AuditPageView},
+    what_if::ValueChange,
 };
+use gridhook_engine::control::audit::AuditFilter;
+use gridhook_record::audit::{AuditChange, AuditRecord};
 
 /// For how long a response that must not wait for the changelog of a cluster waits for its record.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(1);
@@ -57,7 +54,7 @@ pub(super) struct AuditedChanges(pub(super) Vec<ValueChange>);
 /// The changes between two JSON documents without secrets, such as the bodies of two responses to the GET of a resource.
 pub(super) fn changes(before: Option<&[u8]>, after: Option<&[u8]>) -> AuditedChanges {
     let [before, after] = [before, after].map(|json| serde_json::from_slice(json?).ok());
-    let mut changes = Difference::between(before.as_ref(), &after.unwrap_or(Value::Null)).changes;
+    let mut changes = difference_between(before.as_ref(), &after.unwrap_or(Value::Null)).changes;
     changes.retain(|change| !change.at.split('.').any(|key| OWN_PROPERTIES.contains(&key)));
     AuditedChanges(changes)
 }

@@ -25,17 +25,13 @@ use super::{
     permissions::{Permissions, Target},
     request_id,
 };
-use crate::{
-    control::{
-        record::{
-            subscription::IdentityType,
-            token::{Grant, TokenRecord, TokenRole},
-        },
-        tokens::{self, ForwardedToken, Token, TokenProblem},
-    },
-    dashboard::session,
-    event::WallTime,
-    publish::auth::bearer::{BearerProblem, TokenHolder},
+use gridhook_dashboard::session;
+use gridhook_engine::control::tokens::{self, ForwardedToken, Token, TokenProblem};
+use gridhook_event::WallTime;
+use gridhook_publish::auth::bearer::{BearerProblem, TokenHolder};
+use gridhook_record::{
+    subscription::IdentityType,
+    token::{Grant, TokenRecord, TokenRole},
 };
 
 /// Permissions of a token. Each role has the permissions of the roles before it.

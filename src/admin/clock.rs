@@ -3,7 +3,7 @@
 use actix_web::{HttpResponse, web};
 
 use super::Control;
-use crate::api::clock::ClockView;
+use gridhook_api::clock::ClockView;
 
 /// `GET /clock`.
 pub(super) async fn report(control: web::Data<Control>) -> HttpResponse {

@@ -17,20 +17,18 @@ use super::{
     metrics::{CertificateEnds, MetricsAccess, standby_exposition},
     model,
 };
-use crate::{
-    api::cluster::{
-        ClusterNodeView, ClusterView, CopyStateView, CopyView, DrainBody, ForgetBody, MoveBody, NodeState,
-        OwnershipView, SettingDifferenceView, ShardOwnershipView,
-    },
-    clock::Clock,
-    cluster::{
-        balance::NodeId,
-        membership::{ClusterSnapshot, Membership, RequestError},
-        records::{CopyProgress, CopyState, SettingDifference, ShardPosition},
-    },
-    metrics::{Counter, ListenerCounters},
-    publish::auth::failed_auth::FailedAuthLimiter,
+use gridhook_api::cluster::{
+    ClusterNodeView, ClusterView, CopyStateView, CopyView, DrainBody, ForgetBody, MoveBody, NodeState, OwnershipView,
+    SettingDifferenceView, ShardOwnershipView,
 };
+use gridhook_clock::Clock;
+use gridhook_cluster::{
+    balance::NodeId,
+    membership::{ClusterSnapshot, Membership, RequestError},
+    records::{CopyProgress, CopyState, SettingDifference, ShardPosition},
+};
+use gridhook_metrics::{Counter, ListenerCounters};
+use gridhook_publish::auth::failed_auth::FailedAuthLimiter;
 
 /// What a node knows of its cluster.
 pub struct ClusterContext {

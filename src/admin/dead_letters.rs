@@ -12,31 +12,27 @@ use actix_web::HttpResponse;
 use serde_json::value::RawValue;
 use tracing::info;
 
-use self::body::problem_views;
+use self::body::{dead_letter_query, is_empty_filter, problem_views};
 use super::{
     AdminError, Control,
     arm::{Call, no_subscription, path::TopicPath, topic},
     model::{InvalidRequest, parse, read},
     query, shares,
 };
-use crate::{
-    api::dead_letters::{
-        DeadLetterDetailView, DeadLetterFilterBody, DeadLetterView, PageView, PurgeBody, PurgedView, RedriveBody,
-        RedriveStartedView,
-    },
-    dead_letter::{
-        DeadLetters, Redrives,
-        browse::{
-            self, BrowseCursor, BrowseProblem, DeadLetterId, DeadLetterLocation, DeadLetterPage, DeadLetterQuery,
-        },
-        purge::{PurgeCursor, PurgeProgress},
-        redrive::RedriveRequest,
-    },
-    event::{Schema, SubscriptionKey},
-    policy::record::{
-        Command, Rate,
-        job::{JobCommand, JobKind},
-    },
+use crate::dead_letters::body::dead_letter_view;
+use gridhook_api::dead_letters::{
+    DeadLetterDetailView, DeadLetterFilterBody, PageView, PurgeBody, PurgedView, RedriveBody, RedriveStartedView,
+};
+use gridhook_dead_letter::{
+    DeadLetters, Redrives,
+    browse::{self, BrowseCursor, BrowseProblem, DeadLetterId, DeadLetterLocation, DeadLetterPage, DeadLetterQuery},
+    purge::{PurgeCursor, PurgeProgress},
+    redrive::RedriveRequest,
+};
+use gridhook_event::{Schema, SubscriptionKey};
+use gridhook_policy::record::{
+    Command, Rate,
+    job::{JobCommand, JobKind},
 };
 
 /// Default number of dead letters on a page …
@@ -51,12 +47,12 @@ fn selection(
     keys: Option<&[String]>,
     all: bool,
 ) -> Result<DeadLetterQuery, InvalidRequest> {
-    if !all && keys.is_none() && filter.is_none_or(DeadLetterFilterBody::is_empty) {
+    if !all && keys.is_none() && filter.is_none_or(is_empty_filter) {
         let problem = "selects no dead letters; allowed are \"keys\", a \"filter\" with stage, from, to, \
                        reason or id, or \"all\": true";
         return Err(InvalidRequest::new("the body", problem));
     }
-    let query = filter.map_or_else(|| Ok(DeadLetterQuery::default()), |filter| filter.query("filter."))?;
+    let query = filter.map_or_else(|| Ok(DeadLetterQuery::default()), |filter| dead_letter_query(filter, "filter."))?;
     let key = |key: &String| {
         key.parse().map_err(|no_key: browse::InvalidDeadLetterId| {
             InvalidRequest::new("keys", format!("has \"{}\", which {no_key}", key.escape_debug()))
@@ -101,14 +97,15 @@ pub(super) async fn list(call: Call<'_>, path: &TopicPath, name: &str) -> Result
         }
         kept.push((key, value));
     }
-    let (query, at) = (filter.query("")?, cursor("$skipToken", after.as_deref(), BrowseCursor::START)?);
+    let query = dead_letter_query(&filter, "")?;
+    let at = cursor("$skipToken", after.as_deref(), BrowseCursor::START)?;
     let DeadLetterPage { found, problems, next } = dead_letters.page(&location, &query, at, top).await?;
     let next_link = next.map(|next| {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
         query.extend_pairs(&kept).append_pair("$skipToken", &next.to_string());
         format!("{}{}?{}", call.control.operators_url(request), request.path(), query.finish())
     });
-    let value = found.iter().map(DeadLetterView::new).collect();
+    let value = found.iter().map(dead_letter_view).collect();
     Ok(HttpResponse::Ok().json(PageView { value, problems: problem_views(problems), next_link }))
 }
 
@@ -129,7 +126,7 @@ pub(super) async fn get(call: Call<'_>, path: &TopicPath, name: &str) -> Result<
                 Schema::Custom => "CustomEventSchema",
             };
             Ok(HttpResponse::Ok().json(DeadLetterDetailView {
-                letter: DeadLetterView::new(&found),
+                letter: dead_letter_view(&found),
                 schema: schema.to_owned(),
                 event,
             }))
@@ -223,7 +220,7 @@ impl Control {
 impl From<browse::BrowseError> for AdminError {
     fn from(error: browse::BrowseError) -> Self {
         match error {
-            browse::BrowseError::Journal(error) => crate::control::registry::Error::Journal(error).into(),
+            browse::BrowseError::Journal(error) => gridhook_engine::control::registry::Error::Journal(error).into(),
             browse::BrowseError::Store(error) => {
                 Self::Unavailable(format!("The dead-letter store is unavailable: {error}. Try again later."))
             }

@@ -10,10 +10,8 @@ use super::{
     auth::AdminCaller,
     permissions::Permissions,
 };
-use crate::{
-    control::record::token::{Grant, TokenRole},
-    declared::{Declared, DeclaredResource},
-};
+use gridhook_declared::{Declared, DeclaredResource};
+use gridhook_record::token::{Grant, TokenRole};
 
 /// A resource could not be applied; those before it in the file were.
 #[derive(Debug, thiserror::Error)]

@@ -5,14 +5,12 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use actix_web::{HttpResponse, web};
 
 use super::Control;
-use crate::{
-    api::editions::{EditionView, EditionsReport, ScheduleView},
-    event::Timestamp,
-    policy::{
-        edition::{Edition, EndpointKind},
-        outcome::{Failure, Outcome, Reason, RequestResult},
-        retry::{self, Failed, Jitter, RetryDecision},
-    },
+use gridhook_api::editions::{EditionView, EditionsReport, ScheduleView};
+use gridhook_event::Timestamp;
+use gridhook_policy::{
+    edition::{Edition, EndpointKind},
+    outcome::{Failure, Outcome, Reason, RequestResult},
+    retry::{self, Failed, Jitter, RetryDecision},
 };
 
 /// The editions, and what a simulation of one takes from the settings.
@@ -32,29 +30,22 @@ pub struct EditionTables {
 pub(super) async fn report(control: web::Data<Control>) -> HttpResponse {
     HttpResponse::Ok().json(EditionsReport {
         default: control.editions.default.clone(),
-        editions: control
-            .edition_tables
-            .by_name
-            .iter()
-            .map(|(name, edition)| EditionView::new(name, edition))
-            .collect(),
+        editions: control.edition_tables.by_name.iter().map(|(name, edition)| edition_view(name, edition)).collect(),
     })
 }
 
-impl EditionView {
-    fn new(name: &str, edition: &Edition) -> Self {
-        let kinds = [(EndpointKind::Webhook, "webhook"), (EndpointKind::Resource, "resource")];
-        Self {
-            name: name.to_owned(),
-            max_delivery_attempts: edition.attempts.default,
-            event_time_to_live_in_minutes: edition.time_to_live_minutes.default,
-            jitter_share: edition.retry.jitter_share,
-            jitter_max_seconds: edition.retry.jitter_max.as_secs_f64(),
-            retry_after_max_seconds: edition.retry.retry_after_max.as_secs_f64(),
-            suspended_after_failures: edition.probation.after_failures,
-            dead_letter_delay_seconds: edition.dead_letter.delay.as_secs_f64(),
-            schedules: kinds.into_iter().flat_map(|(kind, name)| schedules(edition, kind, name)).collect(),
-        }
+pub(crate) fn edition_view(name: &str, edition: &Edition) -> EditionView {
+    let kinds = [(EndpointKind::Webhook, "webhook"), (EndpointKind::Resource, "resource")];
+    EditionView {
+        name: name.to_owned(),
+        max_delivery_attempts: edition.attempts.default,
+        event_time_to_live_in_minutes: edition.time_to_live_minutes.default,
+        jitter_share: edition.retry.jitter_share,
+        jitter_max_seconds: edition.retry.jitter_max.as_secs_f64(),
+        retry_after_max_seconds: edition.retry.retry_after_max.as_secs_f64(),
+        suspended_after_failures: edition.probation.after_failures,
+        dead_letter_delay_seconds: edition.dead_letter.delay.as_secs_f64(),
+        schedules: kinds.into_iter().flat_map(|(kind, name)| schedules(edition, kind, name)).collect(),
     }
 }
 

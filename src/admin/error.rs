@@ -11,10 +11,8 @@ use actix_web::{
 };
 
 use super::{auth::Role, model::InvalidRequest, request_id};
-use crate::{
-    api::resource::{AdditionalInfo, ErrorBody, ErrorDetail, ErrorResponse, RequestIdInfo},
-    control::registry::ValidationRefusal,
-};
+use gridhook_api::resource::{AdditionalInfo, ErrorBody, ErrorDetail, ErrorResponse, RequestIdInfo};
+use gridhook_engine::control::registry::ValidationRefusal;
 
 /// Retry interval while the store cannot be written: a full disk is freed by people.
 const RETRY_AFTER_SECONDS: u32 = 10;

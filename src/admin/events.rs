@@ -12,12 +12,10 @@ use super::{
     model::InvalidRequest,
     query,
 };
-use crate::{
-    api::events::{EventLine, EventList},
-    control::registry,
-    event::{Event, Schema, Seq},
-    publish::OneOfShards,
-};
+use gridhook_api::events::{EventLine, EventList};
+use gridhook_engine::control::registry;
+use gridhook_event::{Event, Schema, Seq};
+use gridhook_publish::OneOfShards;
 
 /// Default number of listed events …
 pub(super) const TOP: usize = 50;

@@ -8,102 +8,96 @@ use super::{
     arm::{Call, no_subscription, path::TopicPath, topic},
     model::{InvalidRequest, subscription::namespace::mode},
 };
-use crate::{
-    api::explain::{
-        AttemptView, EndView, ExplainView, ForecastView, NotFoundView, ObstacleView, SearchedView, StateView,
-    },
-    control::registry::{self},
-    event::Seq,
-    insight::event_finder::{EventReport, EventSelector, ExplainAnswer, SearchedRange},
-    policy::explain::{EventState, Explanation, Forecast, ForecastAttempt, ForecastEnd, Obstacle},
+use gridhook_api::explain::{
+    AttemptView, EndView, ExplainView, ForecastView, NotFoundView, ObstacleView, SearchedView, StateView,
 };
+use gridhook_engine::{
+    control::registry,
+    insight::event_finder::{EventReport, EventSelector, ExplainAnswer, SearchedRange},
+};
+use gridhook_event::Seq;
+use gridhook_policy::explain::{EventState, Explanation, Forecast, ForecastAttempt, ForecastEnd, Obstacle};
 
-impl StateView {
-    pub(super) fn new(state: &EventState) -> Self {
-        match state {
-            EventState::InFlight { attempt, since, deadline } => {
-                Self::InFlight { attempt: *attempt, since: since.to_string(), deadline: deadline.to_string() }
-            }
-            EventState::Pending { due, attempts, last } => Self::Pending {
-                next_due: due.to_string(),
-                attempts: *attempts,
-                last_outcome: last.outcome.to_string(),
-                last_status: last.status,
-                last_attempt: last.tried.to_string(),
-            },
-            EventState::Blocking { attempts, last } => Self::Blocking {
-                attempts: *attempts,
-                last_outcome: last.outcome.to_string(),
-                last_status: last.status,
-                last_attempt: last.tried.to_string(),
-            },
-            EventState::HeldBack { attempts } => Self::HeldBack { attempts: *attempts },
-            EventState::Locked { attempt, received, until, renewable } => Self::Locked {
-                delivery_count: *attempt,
-                received: received.to_string(),
-                locked_until: until.to_string(),
-                renewable_until: renewable.to_string(),
-            },
-            EventState::Released { until, attempts, last } => Self::Released {
-                until: until.to_string(),
-                delivery_count: *attempts,
-                last_outcome: last.outcome.to_string(),
-                last_received: last.tried.to_string(),
-            },
-            EventState::Available { since, attempts, last } => Self::Available {
-                since: since.to_string(),
-                delivery_count: *attempts,
-                last_outcome: last.outcome.to_string(),
-                last_received: last.tried.to_string(),
-            },
-            EventState::Open => Self::SentByAnEarlierProcess,
-            EventState::Unread { behind } => Self::Backlog { behind: *behind },
-            EventState::Filtered => Self::Filtered,
-            EventState::DeadLetter { given_up } => Self::DeadLetterWaiting {
-                reason: given_up.map(|(reason, _)| reason.to_string()),
-                file_due: given_up.map(|(_, due)| due.to_string()),
-            },
-            EventState::Passed => Self::Completed,
-            EventState::Unpublished => Self::NotPublished,
+pub(crate) fn state_view(state: &EventState) -> StateView {
+    match state {
+        EventState::InFlight { attempt, since, deadline } => {
+            StateView::InFlight { attempt: *attempt, since: since.to_string(), deadline: deadline.to_string() }
         }
+        EventState::Pending { due, attempts, last } => StateView::Pending {
+            next_due: due.to_string(),
+            attempts: *attempts,
+            last_outcome: last.outcome.to_string(),
+            last_status: last.status,
+            last_attempt: last.tried.to_string(),
+        },
+        EventState::Blocking { attempts, last } => StateView::Blocking {
+            attempts: *attempts,
+            last_outcome: last.outcome.to_string(),
+            last_status: last.status,
+            last_attempt: last.tried.to_string(),
+        },
+        EventState::HeldBack { attempts } => StateView::HeldBack { attempts: *attempts },
+        EventState::Locked { attempt, received, until, renewable } => StateView::Locked {
+            delivery_count: *attempt,
+            received: received.to_string(),
+            locked_until: until.to_string(),
+            renewable_until: renewable.to_string(),
+        },
+        EventState::Released { until, attempts, last } => StateView::Released {
+            until: until.to_string(),
+            delivery_count: *attempts,
+            last_outcome: last.outcome.to_string(),
+            last_received: last.tried.to_string(),
+        },
+        EventState::Available { since, attempts, last } => StateView::Available {
+            since: since.to_string(),
+            delivery_count: *attempts,
+            last_outcome: last.outcome.to_string(),
+            last_received: last.tried.to_string(),
+        },
+        EventState::Open => StateView::SentByAnEarlierProcess,
+        EventState::Unread { behind } => StateView::Backlog { behind: *behind },
+        EventState::Filtered => StateView::Filtered,
+        EventState::DeadLetter { given_up } => StateView::DeadLetterWaiting {
+            reason: given_up.map(|(reason, _)| reason.to_string()),
+            file_due: given_up.map(|(_, due)| due.to_string()),
+        },
+        EventState::Passed => StateView::Completed,
+        EventState::Unpublished => StateView::NotPublished,
     }
 }
 
-impl ObstacleView {
-    fn new(obstacle: &Obstacle) -> Self {
-        match *obstacle {
-            Obstacle::Held { by } => Self::Held { by: by.to_string() },
-            Obstacle::Suspended { cause, since, until, consecutive_suspensions } => Self::Suspended {
-                cause: cause.to_string(),
-                since: since.to_string(),
-                next_probe: until.to_string(),
-                consecutive_suspensions,
-            },
-            Obstacle::Probing { cause, since, consecutive_suspensions } => {
-                Self::Probing { cause: cause.to_string(), since: since.to_string(), consecutive_suspensions }
-            }
-            Obstacle::RetryAfter { until } => Self::RetryAfter { until: until.to_string() },
-            Obstacle::Paced { rate } => Self::Paced { rate: rate.per_second() },
-            Obstacle::Full { pending, most } => Self::Full { pending, limit: most },
-            Obstacle::NobodyWaits => Self::NoReceiver,
+pub(crate) fn obstacle_view(obstacle: &Obstacle) -> ObstacleView {
+    match *obstacle {
+        Obstacle::Held { by } => ObstacleView::Held { by: by.to_string() },
+        Obstacle::Suspended { cause, since, until, consecutive_suspensions } => ObstacleView::Suspended {
+            cause: cause.to_string(),
+            since: since.to_string(),
+            next_probe: until.to_string(),
+            consecutive_suspensions,
+        },
+        Obstacle::Probing { cause, since, consecutive_suspensions } => {
+            ObstacleView::Probing { cause: cause.to_string(), since: since.to_string(), consecutive_suspensions }
         }
+        Obstacle::RetryAfter { until } => ObstacleView::RetryAfter { until: until.to_string() },
+        Obstacle::Paced { rate } => ObstacleView::Paced { rate: rate.per_second() },
+        Obstacle::Full { pending, most } => ObstacleView::Full { pending, limit: most },
+        Obstacle::NobodyWaits => ObstacleView::NoReceiver,
     }
 }
 
-impl ForecastView {
-    fn new(forecast: &Forecast) -> Self {
-        let Forecast { failure, status, attempts, end } = forecast;
-        let attempt = |ForecastAttempt { number, at, later_max }: &ForecastAttempt| AttemptView {
-            number: *number,
-            not_before: at.to_string(),
-            jitter_seconds: later_max.as_secs_f64(),
-        };
-        Self {
-            if_each_fails_with: failure.to_string(),
-            status: *status,
-            attempts: attempts.iter().map(attempt).collect(),
-            end: end.map(|ForecastEnd { reason, at }| EndView { reason: reason.to_string(), at: at.to_string() }),
-        }
+pub(crate) fn forecast_view(forecast: &Forecast) -> ForecastView {
+    let Forecast { failure, status, attempts, end } = forecast;
+    let attempt = |ForecastAttempt { number, at, later_max }: &ForecastAttempt| AttemptView {
+        number: *number,
+        not_before: at.to_string(),
+        jitter_seconds: later_max.as_secs_f64(),
+    };
+    ForecastView {
+        if_each_fails_with: failure.to_string(),
+        status: *status,
+        attempts: attempts.iter().map(attempt).collect(),
+        end: end.map(|ForecastEnd { reason, at }| EndView { reason: reason.to_string(), at: at.to_string() }),
     }
 }
 
@@ -126,9 +120,9 @@ pub(super) async fn explain(call: Call<'_>, path: &TopicPath, name: &str) -> Res
                 sequence: seq.0,
                 id,
                 published: appended.map(|appended| appended.to_string()),
-                state: StateView::new(&state),
-                obstacles: obstacles.iter().map(ObstacleView::new).collect(),
-                forecast: forecast.as_ref().map(ForecastView::new),
+                state: state_view(&state),
+                obstacles: obstacles.iter().map(obstacle_view).collect(),
+                forecast: forecast.as_ref().map(forecast_view),
             }))
         }
         ExplainAnswer::NotFound(SearchedRange { in_flight, pending, from, upto }) => {

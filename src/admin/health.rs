@@ -12,17 +12,15 @@ use std::{
     },
 };
 
-use crate::api::health::Liveness;
-pub use crate::api::health::{Readiness, ShardReadiness, ShardState, StartPhase};
-use crate::{
-    journal,
-    store::damage::{DamageSummary, LogGap},
-};
 use actix_web::{
     HttpResponse,
     http::{StatusCode, header},
     web,
 };
+use gridhook_api::health::Liveness;
+pub use gridhook_api::health::{Readiness, ShardReadiness, ShardState, StartPhase};
+use gridhook_journal as journal;
+use gridhook_store::damage::{DamageSummary, LogGap};
 
 /// The state that both probes report.
 pub struct ServerHealth {
@@ -157,14 +155,14 @@ impl ServerHealth {
         let phase = self.phase();
         let damage = self.damage.get().map(|damage| damage()).unwrap_or_default();
         let mut readiness = match self.journal.get() {
-            Some(journal) => Readiness::of(phase, &journal(), &damage),
+            Some(journal) => readiness(phase, &journal(), &damage),
             None => Readiness {
                 journal: "opening".to_owned(),
-                ..Readiness::of(phase, &journal::JournalState::Writable, &damage)
+                ..readiness(phase, &journal::JournalState::Writable, &damage)
             },
         };
         if phase == StartPhase::Standby {
-            return Readiness::of_node(self.shards.get().map(|shards| shards()).unwrap_or_default());
+            return node_readiness(self.shards.get().map(|shards| shards()).unwrap_or_default());
         }
         if phase == StartPhase::Recovering
             && let Some(first) = readiness.problems.first_mut()
@@ -200,87 +198,83 @@ impl ServerHealth {
     }
 }
 
-impl Readiness {
-    /// The readiness that follows from phase, journal and damage.
-    pub fn of(phase: StartPhase, journal: &journal::JournalState, damage: &DamageSummary) -> Self {
-        let (journal, of_journal) = match journal {
-            journal::JournalState::Writable => ("writable", None),
-            journal::JournalState::Full => {
-                ("full", Some("the disk of the data folder is full: publishes are refused until there is space"))
-            }
-            journal::JournalState::Closed => ("closed", Some("the journal is closed: nothing can be stored any more")),
-        };
-        let of_phase = match phase {
-            StartPhase::Recovering => Some("the store is being read after the start"),
-            StartPhase::Standby | StartPhase::Serving => None,
-            StartPhase::Stopping => Some("the server is shutting down"),
-        };
-        let mut problems: Vec<_> = of_phase.into_iter().chain(of_journal).map(str::to_owned).collect();
-        let ready = problems.is_empty();
-        problems.extend(of_damage(damage));
-        let lost_events = damage.events();
-        Self { ready, phase, journal: journal.to_owned(), lost_events, problems, shards: Vec::new() }
-    }
+/// The readiness that follows from phase, journal and damage.
+pub fn readiness(phase: StartPhase, journal: &journal::JournalState, damage: &DamageSummary) -> Readiness {
+    let (journal, of_journal) = match journal {
+        journal::JournalState::Writable => ("writable", None),
+        journal::JournalState::Full => {
+            ("full", Some("the disk of the data folder is full: publishes are refused until there is space"))
+        }
+        journal::JournalState::Closed => ("closed", Some("the journal is closed: nothing can be stored any more")),
+    };
+    let of_phase = match phase {
+        StartPhase::Recovering => Some("the store is being read after the start"),
+        StartPhase::Standby | StartPhase::Serving => None,
+        StartPhase::Stopping => Some("the server is shutting down"),
+    };
+    let mut problems: Vec<_> = of_phase.into_iter().chain(of_journal).map(str::to_owned).collect();
+    let ready = problems.is_empty();
+    problems.extend(of_damage(damage));
+    let lost_events = damage.events();
+    Readiness { ready, phase, journal: journal.to_owned(), lost_events, problems, shards: Vec::new() }
+}
 
-    /// The readiness of a node of a cluster that has joined.
-    ///
-    /// It is ready while it can answer or forward a request about any shard. One that still has to catch up and serves
-    /// nothing is not: the others answer its clients, and a rolling upgrade waits for it.
-    fn of_node(shards: Vec<NodeShard>) -> Self {
-        let numbers = |is_one: &dyn Fn(&NodeShard) -> bool| {
-            let numbers = shards.iter().enumerate().filter(|(_, shard)| is_one(shard));
-            numbers.map(|(number, _)| number.to_string()).collect::<Vec<_>>()
-        };
-        let is_serving = shards.iter().any(|shard| shard.core.is_some());
-        let ownerless = numbers(&|shard| !shard.has_owner);
-        let (fetched, missed) = (
-            numbers(&|shard| shard.state == ShardState::Fetching),
-            numbers(&|shard| shard.state == ShardState::CatchingUp),
-        );
-        let has_all = fetched.is_empty() && missed.is_empty();
-        let mut problems = Vec::new();
-        for (numbers, of_several, of_one) in [
-            (
-                &ownerless,
-                "requests wait, because no node of the cluster owns these shards",
-                "requests wait, because no node of the cluster owns the store",
-            ),
-            (
-                &fetched,
-                "this node fetches copies of these shards from their owners",
-                "this node fetches a copy of the store from the owner",
-            ),
-            (&missed, "this node catches up with these shards", "this node catches up with the changelog"),
-        ] {
-            match (numbers.is_empty(), shards.len()) {
-                (true, _) => {}
-                (false, 1) => problems.push(of_one.to_owned()),
-                (false, _) => problems.push(format!("{of_several}: {}", numbers.join(", "))),
-            }
+/// The readiness of a node of a cluster that has joined.
+///
+/// It is ready while it can answer or forward a request about any shard. One that still has to catch up and serves
+/// nothing is not: the others answer its clients, and a rolling upgrade waits for it.
+pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
+    let numbers = |is_one: &dyn Fn(&NodeShard) -> bool| {
+        let numbers = shards.iter().enumerate().filter(|(_, shard)| is_one(shard));
+        numbers.map(|(number, _)| number.to_string()).collect::<Vec<_>>()
+    };
+    let is_serving = shards.iter().any(|shard| shard.core.is_some());
+    let ownerless = numbers(&|shard| !shard.has_owner);
+    let (fetched, missed) = (
+        numbers(&|shard| shard.state == ShardState::Fetching),
+        numbers(&|shard| shard.state == ShardState::CatchingUp),
+    );
+    let has_all = fetched.is_empty() && missed.is_empty();
+    let mut problems = Vec::new();
+    for (numbers, of_several, of_one) in [
+        (
+            &ownerless,
+            "requests wait, because no node of the cluster owns these shards",
+            "requests wait, because no node of the cluster owns the store",
+        ),
+        (
+            &fetched,
+            "this node fetches copies of these shards from their owners",
+            "this node fetches a copy of the store from the owner",
+        ),
+        (&missed, "this node catches up with these shards", "this node catches up with the changelog"),
+    ] {
+        match (numbers.is_empty(), shards.len()) {
+            (true, _) => {}
+            (false, 1) => problems.push(of_one.to_owned()),
+            (false, _) => problems.push(format!("{of_several}: {}", numbers.join(", "))),
         }
-        let cores = shards.iter().enumerate().filter_map(|(number, shard)| Some((number, shard.core.as_ref()?)));
-        problems.extend(
-            cores
-                .clone()
-                .flat_map(|(shard, core)| core.problems.iter().map(move |one| format!("shard {shard}: {one}"))),
-        );
-        let journals: Vec<&str> = cores.clone().map(|(_, core)| &*core.journal).collect();
-        let journal = journals.iter().find(|journal| **journal != "writable").or(journals.first());
-        Self {
-            ready: ownerless.len() < shards.len() && (has_all || is_serving),
-            phase: if is_serving { StartPhase::Serving } else { StartPhase::Standby },
-            journal: journal.map_or_else(|| "following".to_owned(), |journal| (*journal).to_owned()),
-            lost_events: cores.map(|(_, core)| core.lost_events).sum(),
-            problems,
-            shards: match shards.len() {
-                1 => Vec::new(),
-                _ => shards
-                    .iter()
-                    .enumerate()
-                    .map(|(shard, of)| ShardReadiness { shard, state: of.state, has_owner: of.has_owner })
-                    .collect(),
-            },
-        }
+    }
+    let cores = shards.iter().enumerate().filter_map(|(number, shard)| Some((number, shard.core.as_ref()?)));
+    problems.extend(
+        cores.clone().flat_map(|(shard, core)| core.problems.iter().map(move |one| format!("shard {shard}: {one}"))),
+    );
+    let journals: Vec<&str> = cores.clone().map(|(_, core)| &*core.journal).collect();
+    let journal = journals.iter().find(|journal| **journal != "writable").or(journals.first());
+    Readiness {
+        ready: ownerless.len() < shards.len() && (has_all || is_serving),
+        phase: if is_serving { StartPhase::Serving } else { StartPhase::Standby },
+        journal: journal.map_or_else(|| "following".to_owned(), |journal| (*journal).to_owned()),
+        lost_events: cores.map(|(_, core)| core.lost_events).sum(),
+        problems,
+        shards: match shards.len() {
+            1 => Vec::new(),
+            _ => shards
+                .iter()
+                .enumerate()
+                .map(|(shard, of)| ShardReadiness { shard, state: of.state, has_owner: of.has_owner })
+                .collect(),
+        },
     }
 }
 

@@ -18,12 +18,10 @@ use super::{
     model::InvalidRequest,
     query, session, tail,
 };
-use crate::{
-    api::history::HistoryReport,
-    control::registry::SubscriptionSnapshot,
-    event::{PartitionId, SubscriptionKey, Timestamp},
-    metrics::history::{History, RESOLUTIONS, Sample, Step},
-};
+use gridhook_api::history::HistoryReport;
+use gridhook_engine::control::registry::SubscriptionSnapshot;
+use gridhook_event::{PartitionId, SubscriptionKey, Timestamp};
+use gridhook_metrics::history::{History, RESOLUTIONS, Sample, Step};
 
 /// Maximum numbers of topics and event subscriptions with a history, whatever the limits of metrics are.
 const TOPICS_MAX: usize = 100;

@@ -6,10 +6,8 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Deserialize;
 
 use super::{AdminError, Control, merge, permissions::Permissions, query};
-use crate::api::{
-    jobs::{JobsReport, OpenJobView},
-    replay::ReplayView,
-};
+use crate::replay::replay_view;
+use gridhook_api::jobs::{JobsReport, OpenJobView};
 
 /// Default number of listed jobs …
 pub(super) const TOP: usize = 100;
@@ -38,7 +36,7 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     all.sort_by_key(|(topic, record, job)| (Reverse(job.began), topic.partition(), record.number, job.lane));
     let open = all.len();
     let jobs = all.into_iter().take(top).map(|(topic, record, job)| {
-        let (of_topic, mut job) = (topic.record(), ReplayView::new(&job, now));
+        let (of_topic, mut job) = (topic.record(), replay_view(&job, now));
         if let Some(shard) = control.shard_of_part(&of_topic) {
             job.id = merge::id_of_shard(shard, &job.id);
         }

@@ -12,12 +12,11 @@ use super::{
     model::{InvalidRequest, instant},
     trace::Paging,
 };
-use crate::{
-    api::ledger::{LedgerPageView, LineView},
-    control::registry::{self, LedgerPeriod},
-    event::Timestamp,
-    policy::record::LedgerEntry,
-};
+use crate::ledger_line::line_view;
+use gridhook_api::ledger::LedgerPageView;
+use gridhook_engine::control::registry::{self, LedgerPeriod};
+use gridhook_event::Timestamp;
+use gridhook_policy::record::LedgerEntry;
 
 /// Default number of lines in a response.
 const TOP: usize = 100;
@@ -52,7 +51,7 @@ pub(super) async fn ledger(call: Call<'_>, path: &TopicPath, name: &str) -> Resu
         from: from.to_string(),
         to: to.to_string(),
         oldest: oldest.map(|oldest| oldest.to_string()),
-        lines: lines.iter().map(|line| LineView::new(line, context)).collect(),
+        lines: lines.iter().map(|line| line_view(line, context)).collect(),
         r#continue: next.map(|key| HEXLOWER.encode(&key)),
     }))
 }

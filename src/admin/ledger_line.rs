@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::model::InvalidRequest;
-use crate::{
-    api::ledger::{FilterView, LineView, ResponseView},
-    event::Lane,
-    policy::{
-        filter::FilterResult,
-        outcome::{Outcome, Reason},
-        record::{Excerpt, ExcerptKey, LedgerEntry, LedgerEvent, LedgerLine, SeqRun, lease::LeaseStep},
-    },
+use gridhook_api::ledger::{FilterView, LineView, ResponseView};
+use gridhook_event::Lane;
+use gridhook_policy::{
+    filter::FilterResult,
+    outcome::{Outcome, Reason},
+    record::{Excerpt, ExcerptKey, LedgerEntry, LedgerEvent, LedgerLine, SeqRun, lease::LeaseStep},
 };
 
 /// Records that belong to lines.
@@ -20,89 +18,87 @@ pub(super) struct LineContext<'a> {
     pub(super) excerpts: Option<&'a BTreeMap<ExcerptKey, Excerpt>>,
 }
 
-impl LineView {
-    pub(super) fn new(line: &LedgerLine, context: LineContext<'_>) -> Self {
-        let LedgerLine { lane, attempt, entry } = line;
-        let LedgerEntry { at, runs, what: event } = entry;
-        let excerpt = line.excerpt_key().and_then(|key| context.excerpts?.get(&key));
-        let mut view = Self {
-            at: at.to_string(),
-            lane: lane_name(*lane),
-            step: step_name(event).to_owned(),
-            text: String::new(),
-            attempt: Some(*attempt).filter(|attempt| *attempt > 0),
-            outcome: None,
-            status: None,
-            milliseconds: None,
-            next_attempt: None,
-            reason: None,
-            file: None,
-            filter: None,
-            response: excerpt.map(|Excerpt { answered, content: text }| ResponseView {
-                by_endpoint: *answered,
-                text: String::from_utf8_lossy(text).into_owned(),
-            }),
-            events: entry.events(),
-            first_sequence: runs.first().map_or(0, |run| run.first.0),
-            last_sequence: runs.last().map_or(0, |run| run.end().0 - 1),
-        };
-        match event {
-            LedgerEvent::Filtered { version } => {
-                let result = context.filters.and_then(|filters| filters.get(version));
-                view.filter = Some(FilterView::new(*version, result));
-            }
-            LedgerEvent::Attempted { outcome, status, latency, next, excerpt: _ } => {
-                view.outcome = Some(outcome.to_string());
-                view.status = *status;
-                view.milliseconds = Some((latency.as_secs_f64() * 1e6).round() / 1e3);
-                view.next_attempt = next.map(|next| next.to_string());
-            }
-            LedgerEvent::GivenUp { reason, .. } => view.reason = Some(reason.to_string()),
-            LedgerEvent::Filed { file } => view.file = Some(file.to_string()),
-            LedgerEvent::Lost { why } => view.reason = Some(why.to_string()),
-            LedgerEvent::Lease(
-                LeaseStep::Received { until } | LeaseStep::Renewed { until } | LeaseStep::Released { until },
-            ) => view.next_attempt = Some(until.to_string()),
-            LedgerEvent::Late { .. }
-            | LedgerEvent::Canceled
-            | LedgerEvent::Redriven { .. }
-            | LedgerEvent::Lease(LeaseStep::Acknowledged | LeaseStep::Expired) => {}
+pub(crate) fn line_view(line: &LedgerLine, context: LineContext<'_>) -> LineView {
+    let LedgerLine { lane, attempt, entry } = line;
+    let LedgerEntry { at, runs, what: event } = entry;
+    let excerpt = line.excerpt_key().and_then(|key| context.excerpts?.get(&key));
+    let mut view = LineView {
+        at: at.to_string(),
+        lane: lane_name(*lane),
+        step: step_name(event).to_owned(),
+        text: String::new(),
+        attempt: Some(*attempt).filter(|attempt| *attempt > 0),
+        outcome: None,
+        status: None,
+        milliseconds: None,
+        next_attempt: None,
+        reason: None,
+        file: None,
+        filter: None,
+        response: excerpt.map(|Excerpt { answered, content: text }| ResponseView {
+            by_endpoint: *answered,
+            text: String::from_utf8_lossy(text).into_owned(),
+        }),
+        events: entry.events(),
+        first_sequence: runs.first().map_or(0, |run| run.first.0),
+        last_sequence: runs.last().map_or(0, |run| run.end().0 - 1),
+    };
+    match event {
+        LedgerEvent::Filtered { version } => {
+            let result = context.filters.and_then(|filters| filters.get(version));
+            view.filter = Some(filter_view(*version, result));
         }
-        view.text = match event {
-            LedgerEvent::GivenUp { reason: Reason::Missing, .. } => lost(entry),
-            _ => view.sentence(event),
-        };
-        view
+        LedgerEvent::Attempted { outcome, status, latency, next, excerpt: _ } => {
+            view.outcome = Some(outcome.to_string());
+            view.status = *status;
+            view.milliseconds = Some((latency.as_secs_f64() * 1e6).round() / 1e3);
+            view.next_attempt = next.map(|next| next.to_string());
+        }
+        LedgerEvent::GivenUp { reason, .. } => view.reason = Some(reason.to_string()),
+        LedgerEvent::Filed { file } => view.file = Some(file.to_string()),
+        LedgerEvent::Lost { why } => view.reason = Some(why.to_string()),
+        LedgerEvent::Lease(
+            LeaseStep::Received { until } | LeaseStep::Renewed { until } | LeaseStep::Released { until },
+        ) => view.next_attempt = Some(until.to_string()),
+        LedgerEvent::Late { .. }
+        | LedgerEvent::Canceled
+        | LedgerEvent::Redriven { .. }
+        | LedgerEvent::Lease(LeaseStep::Acknowledged | LeaseStep::Expired) => {}
     }
+    view.text = match event {
+        LedgerEvent::GivenUp { reason: Reason::Missing, .. } => lost(entry),
+        _ => line_sentence(&view, event),
+    };
+    view
+}
 
-    fn sentence(&self, event: &LedgerEvent) -> String {
-        let attempt = self.attempt.map_or_else(|| "an attempt".to_owned(), |attempt| format!("attempt {attempt}"));
-        match event {
-            LedgerEvent::Filtered { .. } => self.filter.as_ref().map(FilterView::sentence).unwrap_or_default(),
-            LedgerEvent::Attempted { outcome, status, .. } => {
-                let status = status.map(|status| format!("{status} ")).unwrap_or_default();
-                let took = self.milliseconds.unwrap_or_default();
-                let next = match &self.next_attempt {
-                    Some(next) => format!("; next attempt at {next} or later"),
-                    None => String::new(),
-                };
-                format!("{attempt}: {status}{outcome} after {took} ms{next}")
-            }
-            LedgerEvent::GivenUp { reason, dead_lettered: true } => format!("given up: {reason}; dead-lettered"),
-            LedgerEvent::GivenUp { reason, dead_lettered: false } => format!("given up: {reason}; dropped"),
-            LedgerEvent::Late { settled: true } => {
-                format!("{attempt}: success after the response timeout, counted as delivered")
-            }
-            LedgerEvent::Late { settled: false } => {
-                format!("{attempt}: success after the event was given up or delivered")
-            }
-            LedgerEvent::Canceled => "canceled: the subscription was deleted".to_owned(),
-            LedgerEvent::Filed { file } => format!("dead letter written: {file}"),
-            LedgerEvent::Lost { why } => format!("dead letter lost: {why}"),
-            LedgerEvent::Lease(step) => lease_sentence(&attempt, *step),
-            LedgerEvent::Redriven { into } => {
-                format!("dead letter redriven in {}", lane_name(*into))
-            }
+pub(crate) fn line_sentence(view: &LineView, event: &LedgerEvent) -> String {
+    let attempt = view.attempt.map_or_else(|| "an attempt".to_owned(), |attempt| format!("attempt {attempt}"));
+    match event {
+        LedgerEvent::Filtered { .. } => view.filter.as_ref().map(filter_sentence).unwrap_or_default(),
+        LedgerEvent::Attempted { outcome, status, .. } => {
+            let status = status.map(|status| format!("{status} ")).unwrap_or_default();
+            let took = view.milliseconds.unwrap_or_default();
+            let next = match &view.next_attempt {
+                Some(next) => format!("; next attempt at {next} or later"),
+                None => String::new(),
+            };
+            format!("{attempt}: {status}{outcome} after {took} ms{next}")
+        }
+        LedgerEvent::GivenUp { reason, dead_lettered: true } => format!("given up: {reason}; dead-lettered"),
+        LedgerEvent::GivenUp { reason, dead_lettered: false } => format!("given up: {reason}; dropped"),
+        LedgerEvent::Late { settled: true } => {
+            format!("{attempt}: success after the response timeout, counted as delivered")
+        }
+        LedgerEvent::Late { settled: false } => {
+            format!("{attempt}: success after the event was given up or delivered")
+        }
+        LedgerEvent::Canceled => "canceled: the subscription was deleted".to_owned(),
+        LedgerEvent::Filed { file } => format!("dead letter written: {file}"),
+        LedgerEvent::Lost { why } => format!("dead letter lost: {why}"),
+        LedgerEvent::Lease(step) => lease_sentence(&attempt, *step),
+        LedgerEvent::Redriven { into } => {
+            format!("dead letter redriven in {}", lane_name(*into))
         }
     }
 }
@@ -128,23 +124,24 @@ fn lease_sentence(attempt: &str, step: LeaseStep) -> String {
     }
 }
 
-impl FilterView {
-    fn new(version: u32, result: Option<&FilterResult>) -> Self {
-        match result {
-            Some(FilterResult::Stopped { clause, why, seen }) => {
-                Self { version, stopped_by: Some(clause.clone()), reason: Some((*why).to_owned()), value: seen.clone() }
-            }
-            Some(FilterResult::Match) | None => Self { version, stopped_by: None, reason: None, value: None },
-        }
+pub(crate) fn filter_view(version: u32, result: Option<&FilterResult>) -> FilterView {
+    match result {
+        Some(FilterResult::Stopped { clause, why, seen }) => FilterView {
+            version,
+            stopped_by: Some(clause.clone()),
+            reason: Some((*why).to_owned()),
+            value: seen.clone(),
+        },
+        Some(FilterResult::Match) | None => FilterView { version, stopped_by: None, reason: None, value: None },
     }
+}
 
-    fn sentence(&self) -> String {
-        let filtered = format!("filtered out by version {} of the filter", self.version);
-        match (&self.stopped_by, &self.reason, &self.value) {
-            (Some(clause), Some(why), Some(seen)) => format!("{filtered}: {clause}: {why}: {seen}"),
-            (Some(clause), Some(why), None) => format!("{filtered}: {clause}: {why}"),
-            _ => filtered,
-        }
+pub(crate) fn filter_sentence(view: &FilterView) -> String {
+    let filtered = format!("filtered out by version {} of the filter", view.version);
+    match (&view.stopped_by, &view.reason, &view.value) {
+        (Some(clause), Some(why), Some(seen)) => format!("{filtered}: {clause}: {why}: {seen}"),
+        (Some(clause), Some(why), None) => format!("{filtered}: {clause}: {why}"),
+        _ => filtered,
     }
 }
 

@@ -11,133 +11,120 @@ use super::{
     arm::{Call, no_subscription, path::TopicPath, topic},
     model::{parse, read},
 };
-use crate::{
-    api::{
-        status::{
-            BacklogView, CountersView, HealthView, JobStatusView, OrderStatusView, PaceView, SubscriptionStatusView,
-            TopicStatusView, UnblockBody,
-        },
-        supervision::IncarnationsView,
-    },
-    control::{
-        record::subscription::{SubscriptionRecord, Webhook},
-        registry::{self, SubscriptionStatus},
-    },
-    event::Timestamp,
-    policy::{
-        order::OrderHash,
-        record::{Command, Counters, EndpointView, Health, OrderView, Rate, job::Job},
-    },
+use crate::supervision::incarnations_view;
+use gridhook_api::status::{
+    BacklogView, CountersView, HealthView, JobStatusView, OrderStatusView, PaceView, SubscriptionStatusView,
+    TopicStatusView, UnblockBody,
 };
+use gridhook_engine::control::registry::{self, SubscriptionStatus};
+use gridhook_event::Timestamp;
+use gridhook_policy::{
+    order::OrderHash,
+    record::{Command, Counters, EndpointView, Health, OrderView, Rate, job::Job},
+};
+use gridhook_record::subscription::{SubscriptionRecord, Webhook};
 
-impl JobStatusView {
-    fn new(job: &Job) -> Self {
-        Self {
-            job: job.lane.0,
-            kind: job.kind.to_string(),
-            state: job.state.to_string(),
-            rate: job.rate.map(Rate::per_second),
-            started: job.began.to_string(),
-            changed: job.changed.to_string(),
-            counters: CountersView::new(job.counters),
+pub(crate) fn job_status_view(job: &Job) -> JobStatusView {
+    JobStatusView {
+        job: job.lane.0,
+        kind: job.kind.to_string(),
+        state: job.state.to_string(),
+        rate: job.rate.map(Rate::per_second),
+        started: job.began.to_string(),
+        changed: job.changed.to_string(),
+        counters: counters_view(job.counters),
+    }
+}
+
+/// The view of `status`.
+pub fn subscription_status_view(
+    topic: &str,
+    subscription: &SubscriptionRecord,
+    status: &SubscriptionStatus,
+    now: Timestamp,
+) -> SubscriptionStatusView {
+    let SubscriptionStatus {
+        cursor,
+        endpoint,
+        backlog,
+        in_flight,
+        late_requests,
+        oldest_unread,
+        supervision,
+        quarantined,
+    } = status;
+    SubscriptionStatusView {
+        topic: topic.to_owned(),
+        domain_topic: subscription.filter.domain_topic.clone(),
+        subscription: subscription.name.to_string(),
+        held_by: cursor.held.map(|held| held.to_string()),
+        health: health_view(cursor.health),
+        endpoint: pace_view(endpoint, &subscription.webhook),
+        counters: counters_view(cursor.counters),
+        replayed: (cursor.jobs_begun > 0).then(|| counters_view(cursor.replayed)),
+        jobs: cursor.jobs.iter().map(job_status_view).collect(),
+        backlog: *backlog,
+        oldest_unread: oldest_unread.map(|appended| appended.to_string()),
+        oldest_unread_age_seconds: oldest_unread.map(|appended| now.since(appended).as_secs()),
+        next_due: cursor.next_retry().map(|due| due.to_string()),
+        order: endpoint.order.as_deref().map(order_status_view),
+        in_flight: *in_flight,
+        late_requests: *late_requests,
+        actor: incarnations_view(supervision, Some(quarantined)),
+    }
+}
+
+pub(crate) fn health_view(health: Health) -> HealthView {
+    match health {
+        Health::Healthy { failures } => HealthView::Healthy { failures },
+        Health::Suspended { cause, since, until, consecutive_suspensions } => HealthView::Suspended {
+            cause: cause.to_string(),
+            since: since.to_string(),
+            next_probe: until.to_string(),
+            consecutive_suspensions,
+        },
+        Health::Probing { cause, since, consecutive_suspensions } => {
+            HealthView::Probing { cause: cause.to_string(), since: since.to_string(), consecutive_suspensions }
         }
     }
 }
 
-impl SubscriptionStatusView {
-    /// The view of `status`.
-    pub fn new(topic: &str, subscription: &SubscriptionRecord, status: &SubscriptionStatus, now: Timestamp) -> Self {
-        let SubscriptionStatus {
-            cursor,
-            endpoint,
-            backlog,
-            in_flight,
-            late_requests,
-            oldest_unread,
-            supervision,
-            quarantined,
-        } = status;
-        Self {
-            topic: topic.to_owned(),
-            domain_topic: subscription.filter.domain_topic.clone(),
-            subscription: subscription.name.to_string(),
-            held_by: cursor.held.map(|held| held.to_string()),
-            health: HealthView::new(cursor.health),
-            endpoint: PaceView::new(endpoint, &subscription.webhook),
-            counters: CountersView::new(cursor.counters),
-            replayed: (cursor.jobs_begun > 0).then(|| CountersView::new(cursor.replayed)),
-            jobs: cursor.jobs.iter().map(JobStatusView::new).collect(),
-            backlog: *backlog,
-            oldest_unread: oldest_unread.map(|appended| appended.to_string()),
-            oldest_unread_age_seconds: oldest_unread.map(|appended| now.since(appended).as_secs()),
-            next_due: cursor.next_retry().map(|due| due.to_string()),
-            order: endpoint.order.as_deref().map(OrderStatusView::new),
-            in_flight: *in_flight,
-            late_requests: *late_requests,
-            actor: IncarnationsView::new(supervision, Some(quarantined)),
-        }
+pub(crate) fn pace_view(endpoint: &EndpointView, webhook: &Webhook) -> PaceView {
+    let EndpointView { rate, healthy_rate, concurrency, events_max, order: _ } = *endpoint;
+    PaceView {
+        rate: rate.map(Rate::per_second),
+        healthy_rate: healthy_rate.map(Rate::per_second),
+        concurrency,
+        events_per_request: events_max,
+        max_requests_per_second: webhook.max_requests_per_second.map(NonZeroU32::get),
+        response_timeout_in_seconds: webhook.response_timeout_in_seconds.map(NonZeroU32::get),
     }
 }
 
-impl HealthView {
-    pub(super) fn new(health: Health) -> Self {
-        match health {
-            Health::Healthy { failures } => Self::Healthy { failures },
-            Health::Suspended { cause, since, until, consecutive_suspensions } => Self::Suspended {
-                cause: cause.to_string(),
-                since: since.to_string(),
-                next_probe: until.to_string(),
-                consecutive_suspensions,
-            },
-            Health::Probing { cause, since, consecutive_suspensions } => {
-                Self::Probing { cause: cause.to_string(), since: since.to_string(), consecutive_suspensions }
-            }
-        }
+pub(crate) fn order_status_view(order: &OrderView) -> OrderStatusView {
+    OrderStatusView {
+        holding_keys: order.keys,
+        blocked_keys: order.blocked,
+        first_blocking_sequence: order.first_blocking.map(|seq| seq.0),
+        held_back_events: order.events,
+        ordered_events: order.tracked,
+        ordered_events_max: order.tracked_max,
     }
 }
 
-impl PaceView {
-    fn new(endpoint: &EndpointView, webhook: &Webhook) -> Self {
-        let EndpointView { rate, healthy_rate, concurrency, events_max, order: _ } = *endpoint;
-        Self {
-            rate: rate.map(Rate::per_second),
-            healthy_rate: healthy_rate.map(Rate::per_second),
-            concurrency,
-            events_per_request: events_max,
-            max_requests_per_second: webhook.max_requests_per_second.map(NonZeroU32::get),
-            response_timeout_in_seconds: webhook.response_timeout_in_seconds.map(NonZeroU32::get),
-        }
-    }
-}
-
-impl OrderStatusView {
-    fn new(order: &OrderView) -> Self {
-        Self {
-            holding_keys: order.keys,
-            blocked_keys: order.blocked,
-            first_blocking_sequence: order.first_blocking.map(|seq| seq.0),
-            held_back_events: order.events,
-            ordered_events: order.tracked,
-            ordered_events_max: order.tracked_max,
-        }
-    }
-}
-
-impl CountersView {
-    pub(super) fn new(counters: Counters) -> Self {
-        Self {
-            passed: counters.passed,
-            filtered: counters.filtered,
-            matched: counters.matched,
-            delivered: counters.delivered,
-            pending: counters.pending,
-            dead_lettered: counters.dead_lettered,
-            dropped: counters.dropped,
-            canceled: counters.canceled,
-            requests: counters.requests,
-            requests_failed: counters.requests_failed,
-            late: counters.late,
-        }
+pub(crate) fn counters_view(counters: Counters) -> CountersView {
+    CountersView {
+        passed: counters.passed,
+        filtered: counters.filtered,
+        matched: counters.matched,
+        delivered: counters.delivered,
+        pending: counters.pending,
+        dead_lettered: counters.dead_lettered,
+        dropped: counters.dropped,
+        canceled: counters.canceled,
+        requests: counters.requests,
+        requests_failed: counters.requests_failed,
+        late: counters.late,
     }
 }
 
@@ -166,7 +153,7 @@ pub(super) async fn topic_status(control: &Control, path: &TopicPath) -> Result<
             BacklogView { subscription: name.unwrap_or_else(|| backlog.laggard.0.to_string()), bytes: backlog.bytes }
         }),
         duplicate_events: topic.meter().publishing().duplicates,
-        actor: IncarnationsView::new(&topic.history().supervision(), None),
+        actor: incarnations_view(&topic.history().supervision(), None),
     };
     Ok(HttpResponse::Ok().json(view))
 }
@@ -176,7 +163,7 @@ pub(super) async fn status(control: &Control, path: &TopicPath, name: &str) -> R
     let topic = topic(control, path)?;
     let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
     let status = topic.status(name).await.map_err(registry::Error::from)?.ok_or_else(|| no_subscription(path, name))?;
-    let view = SubscriptionStatusView::new(topic.record().name.as_str(), &subscription, &status, control.clock.now());
+    let view = subscription_status_view(topic.record().name.as_str(), &subscription, &status, control.clock.now());
     Ok(HttpResponse::Ok().json(view))
 }
 

@@ -7,14 +7,12 @@ use super::{
     auth::{Access, AdminCaller, Role},
     shares::Holder,
 };
-use crate::control::{
-    record::{
-        namespace::{self, NamespaceRecord},
-        subscription::{SubscriptionRecord, SystemData},
-        token::{Grant, ScopedResource, TokenRole},
-        topic::TopicRecord,
-    },
-    registry::TopicHandle,
+use gridhook_engine::control::registry::TopicHandle;
+use gridhook_record::{
+    namespace::{self, NamespaceRecord},
+    subscription::{SubscriptionRecord, SystemData},
+    token::{Grant, ScopedResource, TokenRole},
+    topic::TopicRecord,
 };
 
 /// What a request concerns, which the scopes of a token must cover.

@@ -11,7 +11,7 @@ use super::{
     arm::path::{self, ArmPath},
     merge::PartsMerge,
 };
-use crate::control::record::topic::{TopicKind, key, key_in_namespace};
+use gridhook_record::topic::{TopicKind, key, key_in_namespace};
 
 /// How the answers of all shards become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

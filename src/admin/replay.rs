@@ -11,81 +11,73 @@ use super::{
     model::{InvalidRequest, instant, parse, read},
     shares,
 };
-use crate::{
-    api::{
-        replay::{DryRun, JobProgress, ReplayBody, ReplayView},
-        resource::Page,
-        status::CountersView,
-    },
-    control::registry::{ReplayContent, ReplayPoint, ReplayRange},
-    event::{Lane, Seq, Timestamp},
-    policy::record::{
-        Command, Rate,
-        job::{Job, JobCommand, JobKind, JobState},
-    },
+use crate::operate::counters_view;
+use gridhook_api::{
+    replay::{DryRun, JobProgress, ReplayBody, ReplayView},
+    resource::Page,
+};
+use gridhook_engine::control::registry::{ReplayContent, ReplayPoint, ReplayRange};
+use gridhook_event::{Lane, Seq, Timestamp};
+use gridhook_policy::record::{
+    Command, Rate,
+    job::{Job, JobCommand, JobKind, JobState},
 };
 
 /// Maximum rate limit of a job, in events a second.
 const RATE_MAX: f64 = 1e6;
 
-impl ReplayBody {
-    fn range(&self) -> Result<ReplayRange, InvalidRequest> {
-        let point = |time: (&str, Option<&str>), seq: (&str, Option<Seq>)| match (time.1, seq.1) {
-            (Some(_), Some(_)) => {
-                Err(InvalidRequest::new(time.0, format!("and {} are both given; allowed is one of them", seq.0)))
-            }
-            (Some(given), None) => Ok(Some(ReplayPoint::Since(instant(time.0, given)?))),
-            (None, seq) => Ok(seq.map(ReplayPoint::At)),
-        };
-        Ok(ReplayRange {
-            from: point(("from", self.from.as_deref()), ("fromSequence", self.from_sequence.map(Seq)))?,
-            to: point(
-                ("to", self.to.as_deref()),
-                ("toSequence", self.to_sequence.map(|last| Seq(last.saturating_add(1)))),
-            )?,
-        })
-    }
-
-    fn rate(&self) -> Result<Option<Rate>, InvalidRequest> {
-        let check = |given: f64| {
-            if (0.001..=RATE_MAX).contains(&given) {
-                return Ok(Rate::of(given));
-            }
-            Err(InvalidRequest::new("eventsPerSecond", format!("is {given}; allowed is 0.001 to {RATE_MAX}")))
-        };
-        self.events_per_second.map(check).transpose()
-    }
-}
-
-impl DryRun {
-    fn new(ReplayContent { from, end, events, matching }: ReplayContent) -> Self {
-        Self { from_sequence: from.0, to_sequence: end.0 - 1, stored: events, matching }
-    }
-}
-
-impl ReplayView {
-    pub(super) fn new(job: &Job, now: Timestamp) -> Self {
-        let range = match job.kind {
-            JobKind::Replay { from, end } => Some((from.0, end.0)),
-            // The number of dead letters is not known in advance.
-            JobKind::Redrive { .. } => None,
-        };
-        let passed = job.counters.passed;
-        let total = range.map(|(from, end)| end.saturating_sub(from));
-        let left =
-            total.filter(|_| job.state == JobState::Running).and_then(|total| eta(now.since(job.began), passed, total));
-        Self {
-            id: job.lane.0.to_string(),
-            kind: job.kind.to_string(),
-            state: job.state.to_string(),
-            from_sequence: range.map(|(from, _)| from),
-            to_sequence: range.map(|(_, end)| end.saturating_sub(1)),
-            events_per_second: job.rate.map(Rate::per_second),
-            started: job.began.to_string(),
-            changed: job.changed.to_string(),
-            progress: JobProgress { passed, total, eta_seconds: left.map(|left| left.as_secs()) },
-            counters: CountersView::new(job.counters),
+pub(crate) fn replay_range(body: &ReplayBody) -> Result<ReplayRange, InvalidRequest> {
+    let point = |time: (&str, Option<&str>), seq: (&str, Option<Seq>)| match (time.1, seq.1) {
+        (Some(_), Some(_)) => {
+            Err(InvalidRequest::new(time.0, format!("and {} are both given; allowed is one of them", seq.0)))
         }
+        (Some(given), None) => Ok(Some(ReplayPoint::Since(instant(time.0, given)?))),
+        (None, seq) => Ok(seq.map(ReplayPoint::At)),
+    };
+    Ok(ReplayRange {
+        from: point(("from", body.from.as_deref()), ("fromSequence", body.from_sequence.map(Seq)))?,
+        to: point(
+            ("to", body.to.as_deref()),
+            ("toSequence", body.to_sequence.map(|last| Seq(last.saturating_add(1)))),
+        )?,
+    })
+}
+
+pub(crate) fn replay_rate(body: &ReplayBody) -> Result<Option<Rate>, InvalidRequest> {
+    let check = |given: f64| {
+        if (0.001..=RATE_MAX).contains(&given) {
+            return Ok(Rate::of(given));
+        }
+        Err(InvalidRequest::new("eventsPerSecond", format!("is {given}; allowed is 0.001 to {RATE_MAX}")))
+    };
+    body.events_per_second.map(check).transpose()
+}
+
+pub(crate) fn dry_run(ReplayContent { from, end, events, matching }: ReplayContent) -> DryRun {
+    DryRun { from_sequence: from.0, to_sequence: end.0 - 1, stored: events, matching }
+}
+
+pub(crate) fn replay_view(job: &Job, now: Timestamp) -> ReplayView {
+    let range = match job.kind {
+        JobKind::Replay { from, end } => Some((from.0, end.0)),
+        // The number of dead letters is not known in advance.
+        JobKind::Redrive { .. } => None,
+    };
+    let passed = job.counters.passed;
+    let total = range.map(|(from, end)| end.saturating_sub(from));
+    let left =
+        total.filter(|_| job.state == JobState::Running).and_then(|total| eta(now.since(job.began), passed, total));
+    ReplayView {
+        id: job.lane.0.to_string(),
+        kind: job.kind.to_string(),
+        state: job.state.to_string(),
+        from_sequence: range.map(|(from, _)| from),
+        to_sequence: range.map(|(_, end)| end.saturating_sub(1)),
+        events_per_second: job.rate.map(Rate::per_second),
+        started: job.began.to_string(),
+        changed: job.changed.to_string(),
+        progress: JobProgress { passed, total, eta_seconds: left.map(|left| left.as_secs()) },
+        counters: counters_view(job.counters),
     }
 }
 
@@ -99,7 +91,7 @@ fn eta(so_far: Duration, passed: u64, total: u64) -> Option<Duration> {
 pub(super) async fn list(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
     check(call.control, path, name)?;
     let jobs = call.control.registry.jobs(&path.key(), name).await?;
-    let value = jobs.iter().map(|job| ReplayView::new(job, call.control.clock.now())).collect();
+    let value = jobs.iter().map(|job| replay_view(job, call.control.clock.now())).collect();
     Ok(HttpResponse::Ok().json(Page::whole(value)))
 }
 
@@ -108,7 +100,7 @@ pub(super) async fn get(call: Call<'_>, path: &TopicPath, name: &str) -> Result<
     let id = call.path.name("replayId")?;
     check(call.control, path, name)?;
     let job = call.control.registry.job(&path.key(), name, lane(id)?).await?;
-    Ok(HttpResponse::Ok().json(ReplayView::new(&job, call.control.clock.now())))
+    Ok(HttpResponse::Ok().json(replay_view(&job, call.control.clock.now())))
 }
 
 /// `POST …/replays/{replayId}/pause`, `…/resume` and `…/cancel`.
@@ -142,13 +134,15 @@ pub(super) async fn start(call: Call<'_>, path: &TopicPath, name: &str) -> Resul
     let control = call.control;
     check(control, path, name)?;
     let body: ReplayBody = if call.body.is_empty() { ReplayBody::default() } else { read(parse(call.body)?)? };
-    let (key, range, rate) = (path.key(), body.range()?, body.rate()?);
+    let key = path.key();
+    let range = replay_range(&body)?;
+    let rate = replay_rate(&body)?;
     if body.dry_run {
         let content = control.registry.preview_replay(&key, name, range).await?;
-        return Ok(HttpResponse::Ok().json(DryRun::new(content)));
+        return Ok(HttpResponse::Ok().json(dry_run(content)));
     }
     shares::check_new_job(control, call.permissions, &key, name).await?;
     let job = control.registry.replay(&key, name, range, rate).await?;
     info!(topic = key, subscription = name, job = job.lane.0, "replay started");
-    Ok(HttpResponse::Created().json(ReplayView::new(&job, control.clock.now())))
+    Ok(HttpResponse::Created().json(replay_view(&job, control.clock.now())))
 }

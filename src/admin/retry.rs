@@ -10,12 +10,10 @@ use super::{
     arm::{Call, no_subscription, path::TopicPath, topic},
     model::{InvalidRequest, parse, read},
 };
-use crate::{
-    api::retry::{DELIVERIES_MAX, RetriedView, RetryNowBody},
-    control::registry::{self, SubscriptionStatus},
-    event::{Lane, Seq, Timestamp},
-    policy::record::{BLOCKING, DueKey, Health, RetryRequest},
-};
+use gridhook_api::retry::{DELIVERIES_MAX, RetriedView, RetryNowBody};
+use gridhook_engine::control::registry::{self, SubscriptionStatus};
+use gridhook_event::{Lane, Seq, Timestamp};
+use gridhook_policy::record::{BLOCKING, DueKey, Health, RetryRequest};
 
 /// `POST …/retry`.
 pub(super) async fn retry(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {

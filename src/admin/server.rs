@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::{AdminError, ChaosMode, ClusterContext, Control, metrics::process::ProcessFigures};
-use crate::api::server::{ListenerView, ProcessView, ServerReport};
+use gridhook_api::server::{ListenerView, ProcessView, ServerReport};
 
 /// `GET /server`.
 pub(super) async fn report(
@@ -25,20 +25,18 @@ pub(super) async fn report(
         started: exposition.started().to_string(),
         chaos: **chaos == ChaosMode::Enabled,
         cluster: request.app_data::<web::Data<ClusterContext>>().is_some(),
-        listeners: exposition.listeners().iter().map(|listener| ListenerView::new(listener)).collect(),
+        listeners: exposition.listeners().iter().map(|listener| listener_view(listener)).collect(),
         process: ProcessView { cpu_seconds, resident_bytes, threads, open_files, most_files },
         disk_free_bytes,
         settings: control.settings.read().unwrap_or_else(PoisonError::into_inner).clone(),
     }))
 }
 
-impl ListenerView {
-    fn new(listener: &crate::metrics::ListenerCounters) -> Self {
-        Self {
-            name: listener.name.to_owned(),
-            open: listener.open.get(),
-            admitted: listener.admitted.get(),
-            refused: listener.refused.get() + listener.refused_by_address.get(),
-        }
+pub(crate) fn listener_view(listener: &gridhook_metrics::ListenerCounters) -> ListenerView {
+    ListenerView {
+        name: listener.name.to_owned(),
+        open: listener.open.get(),
+        admitted: listener.admitted.get(),
+        refused: listener.refused.get() + listener.refused_by_address.get(),
     }
 }

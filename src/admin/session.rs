@@ -10,11 +10,9 @@ use super::{
     random::random_text,
     shares::Holder,
 };
-use crate::{
-    api::session::Session,
-    dashboard::session::{IDLE, OpenSession, PREFIX, SessionOwner, Sessions},
-    event::Timestamp,
-};
+use gridhook_api::session::Session;
+use gridhook_dashboard::session::{IDLE, OpenSession, PREFIX, SessionOwner, Sessions};
+use gridhook_event::Timestamp;
 
 /// 256 bits cannot be guessed.
 const SECRET_BYTES: usize = 32;

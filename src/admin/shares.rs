@@ -10,7 +10,8 @@ use std::{
 };
 
 use super::{AdminError, Control, permissions::Permissions};
-use crate::{control::registry::TopicHandle, policy::record::job::JOBS_MAX};
+use gridhook_engine::control::registry::TopicHandle;
+use gridhook_policy::record::job::JOBS_MAX;
 
 /// A caller, as shares are counted.
 pub(super) struct Holder {

@@ -16,10 +16,9 @@ use super::{
     arm::read_body,
     model::{InvalidRequest, parse, read},
 };
-use crate::{
-    api::editions::SimulateBody,
-    simulate::{self, EndpointModel, SimulationPlan},
-};
+use gridhook_api::editions::SimulateBody;
+use gridhook_simulate as simulate;
+use gridhook_simulate::{EndpointModel, SimulationPlan};
 
 /// Maximum number of event subscriptions.
 const SUBSCRIPTIONS_MAX: u32 = 1_000;

@@ -29,14 +29,10 @@ use super::{
     arm::{TopicPath, namespace_lock_key},
     model::value_of,
 };
-use crate::{
-    cluster::shard_of,
-    control::{
-        record::{namespace::NamespaceRecord, subscription::SubscriptionRecord, topic::TopicRecord},
-        registry::{self, Registry},
-    },
-    event::{Name, SubscriptionId},
-};
+use gridhook_cluster::shard_of;
+use gridhook_engine::control::registry::{self, Registry};
+use gridhook_event::{Name, SubscriptionId};
+use gridhook_record::{namespace::NamespaceRecord, subscription::SubscriptionRecord, topic::TopicRecord};
 
 /// The interval in which shards are looked at that have not stored the last change.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -19,14 +19,12 @@ use super::{
     arm::read_body,
     model::{InvalidRequest, parse, read, value_of},
 };
-use crate::{
-    api::store::{BackupBody, BackupView, ProgressLine},
-    clock::Clock,
-    event::Timestamp,
-    repair::{
-        backup::{self, BackupPermit, BackupProgress, Backups},
-        fsck::CheckStop,
-    },
+use gridhook_api::store::{BackupBody, BackupView, ProgressLine};
+use gridhook_clock::Clock;
+use gridhook_event::Timestamp;
+use gridhook_repair::{
+    backup::{self, BackupPermit, BackupProgress, Backups},
+    fsck::CheckStop,
 };
 
 /// Content type of JSON lines.

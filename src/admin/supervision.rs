@@ -6,13 +6,11 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Deserialize;
 
 use super::{AdminError, Control, query};
-use crate::{
-    api::supervision::{
-        ActorView, EndsView, IncarnationsView, QuarantinedEvent, QuarantinedView, RecoveryView, SupervisionReport,
-    },
-    subscription::QuarantinedEvents,
-    supervision::{IncarnationEnds, RecoveryTimes, Supervision},
+use gridhook_api::supervision::{
+    ActorView, EndsView, IncarnationsView, QuarantinedEvent, QuarantinedView, RecoveryView, SupervisionReport,
 };
+use gridhook_engine::supervision::{IncarnationEnds, RecoveryTimes, Supervision};
+use gridhook_subscription::QuarantinedEvents;
 
 /// Default number of listed actors …
 pub(super) const TOP: usize = 100;
@@ -28,56 +26,53 @@ struct SupervisionQuery {
     topic: Option<String>,
 }
 
-impl IncarnationsView {
-    pub(super) fn new(supervision: &Supervision, quarantined: Option<&QuarantinedEvents>) -> Self {
-        let Supervision { incarnation, restarts, ends, last, recoveries } = supervision;
-        Self {
-            incarnation: *incarnation,
-            restarts: *restarts,
-            ends: EndsView::new(*ends),
-            last_cause: last.map(|(end, _)| end.to_string()),
-            last_end: last.map(|(_, at)| at.to_string()),
-            recovery: RecoveryView::new(recoveries.count, recoveries.longest, recoveries.newest.iter().copied()),
-            quarantined: quarantined.map(|QuarantinedEvents { count, newest }| QuarantinedView {
-                count: *count,
-                newest: newest.iter().map(|(seq, id)| QuarantinedEvent { sequence: seq.0, id: id.clone() }).collect(),
-            }),
-        }
+pub(crate) fn incarnations_view(
+    supervision: &Supervision,
+    quarantined: Option<&QuarantinedEvents>,
+) -> IncarnationsView {
+    let Supervision { incarnation, restarts, ends, last, recoveries } = supervision;
+    IncarnationsView {
+        incarnation: *incarnation,
+        restarts: *restarts,
+        ends: ends_view(*ends),
+        last_cause: last.map(|(end, _)| end.to_string()),
+        last_end: last.map(|(_, at)| at.to_string()),
+        recovery: recovery_view(recoveries.count, recoveries.longest, recoveries.newest.iter().copied()),
+        quarantined: quarantined.map(|QuarantinedEvents { count, newest }| QuarantinedView {
+            count: *count,
+            newest: newest.iter().map(|(seq, id)| QuarantinedEvent { sequence: seq.0, id: id.clone() }).collect(),
+        }),
     }
 }
 
-impl EndsView {
-    fn new(IncarnationEnds { panicked, killed, stopped, orphaned }: IncarnationEnds) -> Self {
-        Self { panicked, killed, stopped, orphaned }
-    }
-
-    pub(super) fn sum(&self) -> u64 {
-        self.panicked + self.killed + self.stopped + self.orphaned
-    }
-
-    pub(super) fn add(&mut self, other: &Self) {
-        self.panicked += other.panicked;
-        self.killed += other.killed;
-        self.stopped += other.stopped;
-        self.orphaned += other.orphaned;
-    }
+pub(crate) fn ends_view(IncarnationEnds { panicked, killed, stopped, orphaned }: IncarnationEnds) -> EndsView {
+    EndsView { panicked, killed, stopped, orphaned }
 }
 
-impl RecoveryView {
-    fn new(count: u64, longest: Duration, newest: impl Iterator<Item = Duration>) -> Self {
-        let mut sorted: Vec<Duration> = newest.collect();
-        let last = sorted.last().copied();
-        sorted.sort_unstable();
-        // Nearest-rank percentile.
-        let percentile = |hundredths: usize| sorted.get((sorted.len() * hundredths).div_ceil(100).saturating_sub(1));
-        let millis = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
-        Self {
-            count,
-            last: last.map(millis),
-            p50: percentile(50).copied().map(millis),
-            p99: percentile(99).copied().map(millis),
-            longest: (count > 0).then(|| millis(longest)),
-        }
+pub(crate) fn sum_ends(ends: &EndsView) -> u64 {
+    ends.panicked + ends.killed + ends.stopped + ends.orphaned
+}
+
+pub(crate) fn add_ends(ends: &mut EndsView, other: &EndsView) {
+    ends.panicked += other.panicked;
+    ends.killed += other.killed;
+    ends.stopped += other.stopped;
+    ends.orphaned += other.orphaned;
+}
+
+pub(crate) fn recovery_view(count: u64, longest: Duration, newest: impl Iterator<Item = Duration>) -> RecoveryView {
+    let mut sorted: Vec<Duration> = newest.collect();
+    let last = sorted.last().copied();
+    sorted.sort_unstable();
+    // Nearest-rank percentile.
+    let percentile = |hundredths: usize| sorted.get((sorted.len() * hundredths).div_ceil(100).saturating_sub(1));
+    let millis = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
+    RecoveryView {
+        count,
+        last: last.map(millis),
+        p50: percentile(50).copied().map(millis),
+        p99: percentile(99).copied().map(millis),
+        longest: (count > 0).then(|| millis(longest)),
     }
 }
 
@@ -129,8 +124,8 @@ impl ActorHistory {
     fn add(&mut self, owner: ActorOwner, supervision: &Supervision, quarantined: Option<&QuarantinedEvents>) {
         self.actors += 1;
         self.quarantined += quarantined.map_or(0, |quarantined| quarantined.count);
-        let incarnations = IncarnationsView::new(supervision, quarantined);
-        let ends = incarnations.ends.sum();
+        let incarnations = incarnations_view(supervision, quarantined);
+        let ends = sum_ends(&incarnations.ends);
         if ends == 0 {
             return;
         }
@@ -167,13 +162,13 @@ impl ActorHistory {
     fn report(self, top: usize) -> SupervisionReport {
         let RecoveryTimes { count, longest, newest } = self.recoveries;
         let mut ends = EndsView::default();
-        self.ended.values().for_each(|actor| ends.add(&actor.incarnations.ends));
+        self.ended.values().for_each(|actor| add_ends(&mut ends, &actor.incarnations.ends));
         SupervisionReport {
             actors: self.actors,
             ended: self.ended.len(),
             ends,
             quarantined: self.quarantined,
-            recovery: RecoveryView::new(count, longest, newest.into_iter()),
+            recovery: recovery_view(count, longest, newest.into_iter()),
             most_restarted: self.ended.into_values().rev().take(top).collect(),
         }
     }

@@ -22,18 +22,15 @@ use super::{
     permissions::Permissions,
     shares::Share,
 };
-use crate::{
-    api::{
-        ledger::LineView,
-        tail::{Ended, MissedLines, Published, TailLine},
-    },
-    control::{record::subscription::SubscriptionRecord, registry::TopicHandle},
-    dashboard::session::OpenSession,
-    escape,
-    event::{Event, PartitionId},
-    insight::event_feed::{FeedEvent, FeedSubscriber},
-    policy::record::{LedgerEvent, LedgerLine},
-};
+use crate::ledger_line::line_view;
+use gridhook_api::tail::{Ended, MissedLines, Published, TailLine};
+use gridhook_dashboard::session::OpenSession;
+use gridhook_engine::control::registry::TopicHandle;
+use gridhook_escape as escape;
+use gridhook_event::{Event, PartitionId};
+use gridhook_policy::record::{LedgerEvent, LedgerLine};
+use gridhook_record::subscription::SubscriptionRecord;
+use gridhook_subscription::event_feed::{FeedEvent, FeedSubscriber};
 
 /// Interval of empty lines, which detect a closed connection.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -138,7 +135,7 @@ impl TailStream {
                             let topic = self.name_of(subscription_key.partition);
                             for line in lines {
                                 if is_wanted && self.query.is_outcome(line) {
-                                    let line = LineView::new(line, LineContext::default());
+                                    let line = line_view(line, LineContext::default());
                                     let (topic, subscription) = (topic.clone(), record.name.to_string());
                                     self.push_line(&TailLine::Outcome(Box::new(Ended { topic, subscription, line })));
                                 }

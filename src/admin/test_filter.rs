@@ -19,55 +19,48 @@ use super::{
     },
     permissions::Permissions,
 };
-use crate::{
-    api::{
-        filter_test::{FilterTestLine, FilterTestReport},
-        transform_test::{TransformTestLine, TransformTestReport},
-    },
-    control::{record::topic::TopicRecord, registry::TopicHandle},
-    event::{Event, Schema, Seq, Timestamp, Transformed},
-    journal,
-    policy::{
-        filter::{Filter, FilterResult},
-        transform::Program,
-    },
-    publish::{PublishLimits, schema},
-    store::chunk::{Chunk, LogTail},
+use gridhook_api::{
+    filter_test::{FilterTestLine, FilterTestReport},
+    transform_test::{TransformTestLine, TransformTestReport},
 };
+use gridhook_engine::control::registry::TopicHandle;
+use gridhook_event::{
+    Event, Schema, Seq, Timestamp, Transformed,
+    chunk::{Chunk, LogTail},
+};
+use gridhook_journal as journal;
+use gridhook_policy::{
+    filter::{Filter, FilterResult},
+    transform::Program,
+};
+use gridhook_publish::{PublishLimits, schema};
+use gridhook_record::topic::TopicRecord;
 
-impl FilterTestReport {
-    fn add(&mut self, filter: &Filter, event: &Event) {
-        let id = event.id().into_owned();
-        let line = match filter.explain(event) {
-            FilterResult::Match => FilterTestLine { id, matches: true, stopped_by: None, reason: None, value: None },
-            FilterResult::Stopped { clause, why, seen } => FilterTestLine {
-                id,
-                matches: false,
-                stopped_by: Some(clause),
-                reason: Some(why.to_owned()),
-                value: seen,
-            },
-        };
-        self.tested += 1;
-        self.matched += usize::from(line.matches);
-        self.results.push(line);
-    }
+pub(crate) fn add_filter_result(report: &mut FilterTestReport, filter: &Filter, event: &Event) {
+    let id = event.id().into_owned();
+    let line = match filter.explain(event) {
+        FilterResult::Match => FilterTestLine { id, matches: true, stopped_by: None, reason: None, value: None },
+        FilterResult::Stopped { clause, why, seen } => {
+            FilterTestLine { id, matches: false, stopped_by: Some(clause), reason: Some(why.to_owned()), value: seen }
+        }
+    };
+    report.tested += 1;
+    report.matched += usize::from(line.matches);
+    report.results.push(line);
 }
 
-impl TransformTestReport {
-    fn add(&mut self, program: &Program, event: &Event, schema: Schema) {
-        let line = TransformTestLine { id: event.id().into_owned(), ..TransformTestLine::default() };
-        let line = match program.apply(event, schema) {
-            Ok(Transformed { body, method, path_suffix, headers }) => {
-                let body = body.map(|body| String::from_utf8_lossy(&body).into_owned());
-                TransformTestLine { body, method, path_suffix, headers: headers.into_iter().collect(), ..line }
-            }
-            Err(error) => TransformTestLine { error: Some(error.to_string()), ..line },
-        };
-        self.tested += 1;
-        self.failed += usize::from(line.error.is_some());
-        self.results.push(line);
-    }
+pub(crate) fn add_transform_result(report: &mut TransformTestReport, program: &Program, event: &Event, schema: Schema) {
+    let line = TransformTestLine { id: event.id().into_owned(), ..TransformTestLine::default() };
+    let line = match program.apply(event, schema) {
+        Ok(Transformed { body, method, path_suffix, headers }) => {
+            let body = body.map(|body| String::from_utf8_lossy(&body).into_owned());
+            TransformTestLine { body, method, path_suffix, headers: headers.into_iter().collect(), ..line }
+        }
+        Err(error) => TransformTestLine { error: Some(error.to_string()), ..line },
+    };
+    report.tested += 1;
+    report.failed += usize::from(line.error.is_some());
+    report.results.push(line);
 }
 
 /// `POST …/testFilter`.
@@ -90,7 +83,7 @@ pub(super) async fn test_filter(
         || InvalidRequest::new("filter", "is missing; without an event subscription there is no other filter");
     let filter = draft.as_ref().or(stored).ok_or_else(missing)?;
     let mut report = FilterTestReport::default();
-    each(&topic, call.request, sample, &mut |event| report.add(filter, &event)).await?;
+    each(&topic, call.request, sample, &mut |event| add_filter_result(&mut report, filter, &event)).await?;
     Ok(HttpResponse::Ok().json(report))
 }
 
@@ -103,7 +96,10 @@ pub(super) async fn test_transform(call: Call<'_>, path: &TopicPath, name: &str)
     let transform = draft.as_ref().or(record.transform.as_deref()).ok_or_else(missing)?;
     let program = program(transform, &record)?;
     let mut report = TransformTestReport::default();
-    each(&topic, call.request, sample, &mut |event| report.add(&program, &event, record.delivery_schema)).await?;
+    each(&topic, call.request, sample, &mut |event| {
+        add_transform_result(&mut report, &program, &event, record.delivery_schema)
+    })
+    .await?;
     Ok(HttpResponse::Ok().json(report))
 }
 

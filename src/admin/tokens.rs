@@ -14,15 +14,11 @@ use super::{
     model::{self, InvalidRequest},
     random::random_text,
 };
-use crate::{
-    api::token::{TokenBody, TokenList, TokenView},
-    control::{
-        record::token::{Scope, TokenRecord, TokenRole},
-        tokens::{self, PREFIX},
-    },
-    dashboard,
-    event::Timestamp,
-};
+use gridhook_api::token::{TokenBody, TokenList, TokenView};
+use gridhook_dashboard as dashboard;
+use gridhook_engine::control::tokens::{self, PREFIX};
+use gridhook_event::Timestamp;
+use gridhook_record::token::{Scope, TokenRecord, TokenRole};
 
 /// 256 bits cannot be guessed.
 const SECRET_BYTES: usize = 32;

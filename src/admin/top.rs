@@ -20,20 +20,13 @@ use super::{
     permissions::Permissions,
     query, tail,
 };
-use crate::{
-    api::{
-        status::HealthView,
-        top::{HealthFilter, SortOrder, TopLine, TopReport},
-    },
-    control::{
-        record::topic::TopicKind,
-        registry::{self, SubscriptionSnapshot, TopicHandle},
-    },
-    event::{PartitionId, SubscriptionKey, Timestamp},
-    policy::record::{Counters, Health},
-    publish::OneOfShards,
-    store::chunk::LogTail,
-};
+use crate::operate::health_view;
+use gridhook_api::top::{HealthFilter, SortOrder, TopLine, TopReport};
+use gridhook_engine::control::registry::{self, SubscriptionSnapshot, TopicHandle};
+use gridhook_event::{PartitionId, SubscriptionKey, Timestamp, chunk::LogTail};
+use gridhook_policy::record::{Counters, Health};
+use gridhook_publish::OneOfShards;
+use gridhook_record::topic::TopicKind;
 
 /// Default number of listed event subscriptions …
 pub(super) const TOP: usize = 50;
@@ -197,7 +190,7 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     if !permissions.sees_everything() {
         all.retain(|one| permissions.sees(&control, &one.topic.record(), &one.figures.record()));
     }
-    let mut report = TopReport::of(&all, window, now);
+    let mut report = top_report(&all, window, now);
     if let Some(topic) = &query.topic {
         let (partition, domain_topic) = tail::topic_of(&control, &permissions, topic)?;
         let is_of = |one: &SubscriptionSample<'_>| {
@@ -318,7 +311,7 @@ impl SubscriptionSample<'_> {
             subscription: record.name.to_string(),
             endpoint: (!record.is_pulled()).then(|| record.webhook.base_url()),
             held_by: held.map(|held| held.to_string()),
-            health: HealthView::new(*health),
+            health: health_view(*health),
             delivered_per_second: rates.map(|rates| rates.delivered),
             requests_per_second: rates.map(|rates| rates.requests),
             failed_per_second: rates.map(|rates| rates.failed),
@@ -336,27 +329,25 @@ impl SubscriptionSample<'_> {
     }
 }
 
-impl TopReport {
-    fn of(all: &[SubscriptionSample<'_>], window: Option<Duration>, now: Timestamp) -> Self {
-        let is_suspended = |one: &&SubscriptionSample<'_>| !matches!(one.figures.health, Health::Healthy { .. });
-        let rate = |of: fn(TopRates) -> f64| window.map(|_| all.iter().filter_map(|one| one.rates).map(of).sum());
-        Self {
-            now: now.to_string(),
-            window_seconds: window.map(|window| window.as_secs_f64()),
-            subscriptions: all.len(),
-            suspended: all.iter().filter(is_suspended).count(),
-            held: all.iter().filter(|one| one.figures.held.is_some()).count(),
-            in_flight: all.iter().map(|one| one.figures.in_flight).sum(),
-            backlog: all.iter().map(|one| one.figures.backlog).sum(),
-            pending: all.iter().map(|one| one.figures.counters.pending).sum(),
-            dead_lettered: all.iter().map(|one| one.figures.counters.dead_lettered).sum(),
-            dropped: all.iter().map(|one| one.figures.counters.dropped).sum(),
-            delivered_per_second: rate(|rates| rates.delivered),
-            failed_per_second: rate(|rates| rates.failed),
-            matching: 0,
-            top: Vec::new(),
-            missing_shards: Vec::new(),
-        }
+fn top_report(all: &[SubscriptionSample<'_>], window: Option<Duration>, now: Timestamp) -> TopReport {
+    let is_suspended = |one: &&SubscriptionSample<'_>| !matches!(one.figures.health, Health::Healthy { .. });
+    let rate = |of: fn(TopRates) -> f64| window.map(|_| all.iter().filter_map(|one| one.rates).map(of).sum());
+    TopReport {
+        now: now.to_string(),
+        window_seconds: window.map(|window| window.as_secs_f64()),
+        subscriptions: all.len(),
+        suspended: all.iter().filter(is_suspended).count(),
+        held: all.iter().filter(|one| one.figures.held.is_some()).count(),
+        in_flight: all.iter().map(|one| one.figures.in_flight).sum(),
+        backlog: all.iter().map(|one| one.figures.backlog).sum(),
+        pending: all.iter().map(|one| one.figures.counters.pending).sum(),
+        dead_lettered: all.iter().map(|one| one.figures.counters.dead_lettered).sum(),
+        dropped: all.iter().map(|one| one.figures.counters.dropped).sum(),
+        delivered_per_second: rate(|rates| rates.delivered),
+        failed_per_second: rate(|rates| rates.failed),
+        matching: 0,
+        top: Vec::new(),
+        missing_shards: Vec::new(),
     }
 }
 

@@ -13,21 +13,22 @@ use super::{
     ledger_line::LineContext,
     model::InvalidRequest,
 };
-use crate::{
-    api::{
-        explain::StateView,
-        ledger::LineView,
-        trace::{DeliveryHistoryView, EventView, TOP_MAX, TraceView, TransformedView},
-    },
+use crate::explain::state_view;
+use crate::ledger_line::line_view;
+use gridhook_api::{
+    ledger::LineView,
+    trace::{DeliveryHistoryView, EventView, TOP_MAX, TraceView, TransformedView},
+};
+use gridhook_engine::{
     control::registry::{self, EventOccurrence, TraceResult, TraceToken},
-    event::Transformed,
     insight::trace::SubscriptionTrace,
-    policy::{
-        delivery_history::{DeadLetterState, HistoryEnd},
-        explain::{EventState, Explanation},
-        filter::FilterResult,
-        record::{LedgerEvent, LedgerLine},
-    },
+};
+use gridhook_event::Transformed;
+use gridhook_policy::{
+    delivery_history::{DeadLetterState, HistoryEnd},
+    explain::{EventState, Explanation},
+    filter::FilterResult,
+    record::{LedgerEvent, LedgerLine},
 };
 
 /// Default number of delivery histories in a response.
@@ -36,76 +37,70 @@ const TOP: usize = 100;
 /// Characters of a transformed body in a history.
 const EXCERPT_CHARS: usize = 256;
 
-impl EventView {
-    fn new(EventOccurrence { seq, event, published, subscriptions }: &EventOccurrence) -> Self {
-        Self {
-            shard: None,
-            sequence: seq.0,
-            id: event.as_ref().map(|event| event.id().into_owned()),
-            event_type: event.as_ref().map(|event| event.event_type().into_owned()),
-            subject: event.as_ref().map(|event| event.subject().into_owned()),
-            published: event.as_ref().map(|event| event.appended.to_string()),
-            duplicates: published.map(|published| published.duplicates),
-            last_duplicate: published.and_then(|published| published.last).map(|last| last.to_string()),
-            subscriptions: subscriptions.iter().map(DeliveryHistoryView::new).collect(),
-        }
+pub(crate) fn event_view(EventOccurrence { seq, event, published, subscriptions }: &EventOccurrence) -> EventView {
+    EventView {
+        shard: None,
+        sequence: seq.0,
+        id: event.as_ref().map(|event| event.id().into_owned()),
+        event_type: event.as_ref().map(|event| event.event_type().into_owned()),
+        subject: event.as_ref().map(|event| event.subject().into_owned()),
+        published: event.as_ref().map(|event| event.appended.to_string()),
+        duplicates: published.map(|published| published.duplicates),
+        last_duplicate: published.and_then(|published| published.last).map(|last| last.to_string()),
+        subscriptions: subscriptions.iter().map(delivery_history_view).collect(),
     }
 }
 
-impl DeliveryHistoryView {
-    fn new(traced: &SubscriptionTrace) -> Self {
-        let SubscriptionTrace {
-            subscription_key,
-            name,
-            domain_topic,
-            deleted,
-            history,
-            filters,
-            excerpts,
-            explanation,
-            transformed,
-            cut,
-        } = traced;
-        let context = LineContext { filters: Some(filters), excerpts: Some(excerpts) };
-        let forecast = explanation.as_ref().and_then(|explanation| explanation.forecast.as_ref());
-        let next_attempt = forecast.and_then(|forecast| forecast.attempts.first()).map(|next| next.at.to_string());
-        Self {
-            subscription: name.clone().unwrap_or_else(|| subscription_key.subscription.0.to_string()),
-            domain_topic: domain_topic.clone(),
-            deleted: *deleted,
-            result: history_end_name(&history.verdict).to_owned(),
-            text: sentence(traced, next_attempt.as_deref()),
-            lines: history
-                .steps
-                .iter()
-                .enumerate()
-                .map(|(at, line)| line_view(&history.steps[..at], line, context))
-                .collect(),
-            truncated: *cut,
-            transformed: transformed.as_ref().and_then(|result| TransformedView::new(result.as_ref().ok()?)),
-            now: explanation
-                .as_ref()
-                .map(|Explanation { state, .. }| state)
-                .filter(|state| is_pending(state))
-                .map(StateView::new),
-            next_attempt,
-        }
+pub(crate) fn delivery_history_view(traced: &SubscriptionTrace) -> DeliveryHistoryView {
+    let SubscriptionTrace {
+        subscription_key,
+        name,
+        domain_topic,
+        deleted,
+        history,
+        filters,
+        excerpts,
+        explanation,
+        transformed,
+        cut,
+    } = traced;
+    let context = LineContext { filters: Some(filters), excerpts: Some(excerpts) };
+    let forecast = explanation.as_ref().and_then(|explanation| explanation.forecast.as_ref());
+    let next_attempt = forecast.and_then(|forecast| forecast.attempts.first()).map(|next| next.at.to_string());
+    DeliveryHistoryView {
+        subscription: name.clone().unwrap_or_else(|| subscription_key.subscription.0.to_string()),
+        domain_topic: domain_topic.clone(),
+        deleted: *deleted,
+        result: history_end_name(&history.verdict).to_owned(),
+        text: sentence(traced, next_attempt.as_deref()),
+        lines: history
+            .steps
+            .iter()
+            .enumerate()
+            .map(|(at, line)| history_line_view(&history.steps[..at], line, context))
+            .collect(),
+        truncated: *cut,
+        transformed: transformed.as_ref().and_then(|result| transformed_view(result.as_ref().ok()?)),
+        now: explanation
+            .as_ref()
+            .map(|Explanation { state, .. }| state)
+            .filter(|state| is_pending(state))
+            .map(state_view),
+        next_attempt,
     }
 }
 
-impl TransformedView {
-    /// [`None`] if the transformation leaves the body as it is.
-    fn new(transformed: &Transformed) -> Option<Self> {
-        let body = transformed.body.as_ref()?;
-        let sha256 = format!("{:x}", Sha256::digest(body));
-        let excerpt = String::from_utf8_lossy(body).chars().take(EXCERPT_CHARS).collect();
-        Some(Self { bytes: body.len() as u64, sha256, excerpt, path_suffix: transformed.path_suffix.clone() })
-    }
+/// [`None`] if the transformation leaves the body as it is.
+pub(crate) fn transformed_view(transformed: &Transformed) -> Option<TransformedView> {
+    let body = transformed.body.as_ref()?;
+    let sha256 = format!("{:x}", Sha256::digest(body));
+    let excerpt = String::from_utf8_lossy(body).chars().take(EXCERPT_CHARS).collect();
+    Some(TransformedView { bytes: body.len() as u64, sha256, excerpt, path_suffix: transformed.path_suffix.clone() })
 }
 
 /// A line of a history, which says when an attempt was made before its time.
-fn line_view(earlier: &[LedgerLine], line: &LedgerLine, context: LineContext<'_>) -> LineView {
-    let mut view = LineView::new(line, context);
+fn history_line_view(earlier: &[LedgerLine], line: &LedgerLine, context: LineContext<'_>) -> LineView {
+    let mut view = line_view(line, context);
     let next_of = |earlier: &LedgerLine| match earlier.entry.what {
         LedgerEvent::Attempted { next, .. } if earlier.lane == line.lane => next,
         _ => None,
@@ -190,7 +185,7 @@ pub(super) async fn trace(call: Call<'_>, path: &TopicPath) -> Result<HttpRespon
         now: now.to_string(),
         log_from_sequence: log.start.0,
         log_before_sequence: log.end.0,
-        events: occurrences.iter().map(EventView::new).collect(),
+        events: occurrences.iter().map(event_view).collect(),
         r#continue: next.map(|next| next.to_string()),
     }))
 }

@@ -19,15 +19,13 @@ use super::{
     AdminError, Control,
     permissions::{Permissions, scoped_subscription},
 };
-use crate::{
-    control::record::{
-        namespace,
-        subscription::{SubscriptionRecord, TokenAudience},
-        token::{ScopedResource, UserScopes},
-        topic::{TopicRecord, key_in_namespace},
-    },
-    deliver::resource::{Connections, Resource},
-    policy::{dead_letter_store::NamedStores, property::PropertySource},
+use gridhook_deliver::resource::{Connections, Resource};
+use gridhook_policy::{dead_letter_store::NamedStores, property::PropertySource};
+use gridhook_record::{
+    namespace,
+    subscription::{SubscriptionRecord, TokenAudience},
+    token::{ScopedResource, UserScopes},
+    topic::{TopicRecord, key_in_namespace},
 };
 
 /// The users of what event subscriptions can refer to, as the operator has set them.

@@ -6,7 +6,7 @@
 use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::{AdminError, Control};
-use crate::control::registry::ValidationOutcome;
+use gridhook_engine::control::registry::ValidationOutcome;
 
 /// `GET` or `POST /eventsubscriptions/{name}/validate?id=…&t=…&apiVersion=…&token=…`.
 pub(super) async fn answer(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {

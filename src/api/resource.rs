@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::control::record::subscription::IdentityType;
+use gridhook_record::subscription::IdentityType;
 
 /// A list, or a page of it.
 #[derive(Clone, Debug, Deserialize, Serialize)]

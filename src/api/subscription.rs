@@ -13,11 +13,9 @@ use utoipa::ToSchema;
 
 use self::namespace::NamespaceSubscriptionViewProperties;
 use super::resource::SystemDataView;
-use crate::{
-    control::record::subscription::{MinimumTlsVersion, ResourceIdentity, RetryScheduleSpec, Signing},
-    deliver::resource::Resource,
-    policy::transform::Transform,
-};
+use gridhook_deliver::resource::Resource;
+use gridhook_policy::transform::Transform;
+use gridhook_record::subscription::{MinimumTlsVersion, ResourceIdentity, RetryScheduleSpec, Signing};
 
 /// The body of a PUT.
 #[derive(Deserialize, Serialize, ToSchema)]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::resource::SystemDataView;
-use crate::control::record::{
+use gridhook_record::{
     azure_properties::{
         DataResidency, EventTypeInfo, ExtendedLocation, HostKind, Identity, InlineEventType, Sku, TlsVersion,
     },

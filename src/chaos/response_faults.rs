@@ -1,4 +1,4 @@
-//! Responses that are dropped, delayed or corrupted on purpose, after [`deliver`](crate::deliver) received them and
+//! Responses that are dropped, delayed or corrupted on purpose, after [`deliver`](gridhook_deliver) received them and
 //! before they reach the subscription: the endpoint accepted the events and the server does not know.
 //!
 //! Requests without a response are not changed. Without a rule, a response costs one atomic read and no lock.
@@ -11,10 +11,8 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    event::{PartitionId, SubscriptionKey},
-    policy::outcome::{Failure, RequestResult},
-};
+use gridhook_event::{PartitionId, SubscriptionKey};
+use gridhook_policy::outcome::{Failure, RequestResult};
 
 /// A fault of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +115,7 @@ impl FaultInjection {
     }
 
     /// Chooses and counts the fault for a response to a request with `events` events.
-    pub(crate) fn fault_for(
+    pub fn fault_for(
         &self,
         subscription_key: SubscriptionKey,
         answer: &RequestResult,
@@ -148,19 +146,19 @@ impl FaultInjection {
 }
 
 /// The result in place of a dropped response.
-pub(crate) fn dropped(answer: &RequestResult) -> RequestResult {
+pub fn dropped(answer: &RequestResult) -> RequestResult {
     let detail = "chaos dropped the response".to_owned();
     RequestResult { detail, latency: answer.latency, ..RequestResult::bare(Failure::SocketError) }
 }
 
 /// The result in place of a corrupted response.
-pub(crate) fn corrupted(answer: &RequestResult) -> RequestResult {
+pub fn corrupted(answer: &RequestResult) -> RequestResult {
     let detail = "the response is not valid HTTP: chaos corrupted it".to_owned();
     RequestResult { detail, latency: answer.latency, ..RequestResult::bare(Failure::GenericError) }
 }
 
 /// The result if a delayed response has not arrived at the timeout.
-pub(crate) fn delayed(wait: Duration) -> RequestResult {
+pub fn delayed(wait: Duration) -> RequestResult {
     let detail = format!("no response within {wait:?}: chaos delayed it");
     RequestResult { detail, latency: wait, ..RequestResult::bare(Failure::TimedOut) }
 }

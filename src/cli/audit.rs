@@ -8,7 +8,7 @@ use super::{
     format::{NONE, text},
     output::{TextTable, read},
 };
-use crate::api::audit::{AuditEntry, AuditPageView};
+use gridhook_api::audit::{AuditEntry, AuditPageView};
 
 /// The flags of `audit`.
 #[derive(Debug, clap::Args)]

@@ -16,27 +16,25 @@ use super::{
     Serve,
     client::ServerArgs,
     control_records::control_records,
-    destination::destination,
     format::list,
-    fsck::{decoders, store_options},
     output::{CommandOutcome, OutputArgs, TextTable, read},
     print,
     spinner::Spinner,
     stream::{self, follow},
 };
-use crate::{
-    api::store::{BackupBody, BackupView, ProgressLine},
-    clock::Clock,
-    config::{self, Config},
-    escape,
-    policy::dead_letter_store::is_address,
-    repair::{
-        backup::{self, BackupAt, BackupList, Repository, StoredBackup, UnreadableBackup},
-        fsck::CheckReport,
-        salvage::{self, SalvageResult},
-    },
-    store::watermark::{self, WatermarkValue},
+use gridhook_api::store::{BackupBody, BackupView, ProgressLine};
+use gridhook_clock::Clock;
+use gridhook_config as config;
+use gridhook_config::Config;
+use gridhook_escape as escape;
+use gridhook_policy::dead_letter_store::is_address;
+use gridhook_repair::{
+    backup::{self, BackupAt, BackupList, Repository, StoredBackup, UnreadableBackup},
+    fsck::CheckReport,
+    salvage::{self, SalvageResult},
 };
+use gridhook_storage::{decoders, destination::destination, store_options};
+use gridhook_store::watermark::{self, WatermarkValue};
 
 /// The flags of `backup`.
 #[derive(Debug, clap::Args)]

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use serde::de::{DeserializeSeed, Deserializer as _, SeqAccess, Visitor};
 use serde_json::{Deserializer, value::RawValue};
 
-use crate::dead_letter::file;
+use gridhook_dead_letter::file;
 
 /// The limits of one request.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::{ClientArgs, ClientError};
-use crate::api::clock::ClockView;
+use gridhook_api::clock::ClockView;
 
 /// The flags of `clock`.
 #[derive(Clone, Debug, clap::Args)]

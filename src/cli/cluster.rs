@@ -9,7 +9,7 @@ use super::{
     prompt,
     reseed::Reseed,
 };
-use crate::api::cluster::{
+use gridhook_api::cluster::{
     ClusterNodeView, ClusterView, CopyStateView, CopyView, NodeState, OwnershipView, SettingDifferenceView,
 };
 

@@ -9,10 +9,10 @@ use super::{
     Serve,
     output::{OutputArgs, TextTable},
 };
-use crate::{
-    config::{self, Setting, SettingOrigin},
-    declared::{self, ResourceGroup},
-};
+use gridhook_config as config;
+use gridhook_config::{Setting, SettingOrigin};
+use gridhook_declared as declared;
+use gridhook_declared::ResourceGroup;
 
 /// The flags of `config`.
 #[derive(Debug, Args)]

@@ -3,11 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    dead_letter::DeadLetterTotals,
-    event::{PartitionId, SubscriptionId},
-    repair::salvage::ControlRecords,
-};
+use gridhook_dead_letter::DeadLetterTotals;
+use gridhook_event::{PartitionId, SubscriptionId};
+use gridhook_repair::salvage::ControlRecords;
 
 /// The used part of a topic's record.
 #[derive(Deserialize)]

@@ -14,7 +14,7 @@ use super::{
     print, prompt,
     time::past,
 };
-use crate::api::dead_letters::{
+use gridhook_api::dead_letters::{
     DeadLetterFilterBody, DeadLetterView, NewDeadLetterView, NewestDeadLettersView, PageView, ProblemView, PurgeBody,
     PurgedView, RedriveBody, RedriveStartedView,
 };

@@ -13,7 +13,7 @@ use super::{
     output::TextTable,
     print, prompt,
 };
-use crate::api::topic::EventTypeView;
+use gridhook_api::topic::EventTypeView;
 
 /// Width of the names of facts.
 const WIDTH: usize = 11;

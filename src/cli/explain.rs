@@ -10,10 +10,8 @@ use super::{
     client::{ClientArgs, ClientError, ResourceName},
     format::{self, number, text},
 };
-use crate::{
-    api::explain::{ExplainView, NotFoundView, ObstacleView, SearchedView, StateView},
-    clock::Clock,
-};
+use gridhook_api::explain::{ExplainView, NotFoundView, ObstacleView, SearchedView, StateView};
+use gridhook_clock::Clock;
 
 /// The flags of `explain`.
 #[derive(Debug, clap::Args)]

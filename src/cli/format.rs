@@ -5,7 +5,9 @@ use std::time::Duration;
 use humantime_serde::re::humantime::format_duration;
 use indicatif::HumanCount;
 
-use crate::{api::status::HealthView, clock::Clock, escape};
+use gridhook_api::status::HealthView;
+use gridhook_clock::Clock;
+use gridhook_escape as escape;
 
 /// Stands for a missing value.
 pub(super) const NONE: &str = "-";

@@ -15,16 +15,13 @@ use super::{
     spinner::Spinner,
     stream::{self, follow},
 };
-use crate::{
-    config::{self, Config},
-    control::registry::check_record,
-    dead_letter::{DeadLetterTotals, redrive},
-    repair::fsck::{self, CheckProgress, CheckReport, RecordDecoders},
-    store::{
-        Store, StoreError,
-        keys::MetaKind,
-        rocks::{OpenError, ReadOnlyStore, RocksOptions, RocksStore},
-    },
+use gridhook_config as config;
+use gridhook_config::Config;
+use gridhook_repair::fsck::{self, CheckProgress, CheckReport};
+use gridhook_storage::{decoders, store_options};
+use gridhook_store::{
+    Store, StoreError,
+    rocks::{OpenError, ReadOnlyStore, RocksStore},
 };
 
 /// The flags of `fsck`.
@@ -108,46 +105,5 @@ impl Fsck {
         let report = fsck::repair(&store, decoders(), &mut watch);
         store.close()?;
         Ok(report?)
-    }
-}
-
-/// How the dead-letter actor's totals are read.
-pub fn decoders() -> RecordDecoders {
-    let handled = |bytes: &[u8]| DeadLetterTotals::decode(bytes).ok().and_then(|totals| totals.handled());
-    RecordDecoders { name: DeadLetterTotals::name, handled, readable }
-}
-
-/// Checks that a record of this kind can be read.
-///
-/// # Errors
-/// The record cannot be read.
-pub fn readable(kind: MetaKind, value: &[u8]) -> Result<(), String> {
-    match kind {
-        MetaKind::Format | MetaKind::Floor | MetaKind::Job | MetaKind::Secret | MetaKind::Loss | MetaKind::Applied => {
-            fsck::check_record(kind, value)
-        }
-        MetaKind::DeadLetters => DeadLetterTotals::decode(value).map(drop).map_err(|error| error.to_string()),
-        MetaKind::Redrive => redrive::check_record(value),
-        MetaKind::Topic
-        | MetaKind::Subscription
-        | MetaKind::Numbers
-        | MetaKind::Proposal
-        | MetaKind::DomainTopic
-        | MetaKind::Filter
-        | MetaKind::Namespace
-        | MetaKind::Token
-        | MetaKind::Audit => check_record(kind, value),
-    }
-}
-
-/// The options to open the store with, for the server and the offline commands.
-pub fn store_options(journal: &config::Journal) -> RocksOptions {
-    RocksOptions {
-        ledger_bytes: journal.ledger_bytes,
-        excerpts_bytes: journal.excerpts_bytes,
-        cache_bytes: journal.block_cache_bytes,
-        buffers_bytes: journal.write_buffer_bytes,
-        wal_bytes: journal.max_total_wal_bytes,
-        ..RocksOptions::default()
     }
 }

@@ -11,10 +11,8 @@ use super::{
     client::{ClientError, ServerAddressArgs, not_reached},
     output::{CommandOutcome, OutputArgs},
 };
-use crate::{
-    api::health::{Liveness, Readiness},
-    escape,
-};
+use gridhook_api::health::{Liveness, Readiness};
+use gridhook_escape as escape;
 
 /// The flags of `health`.
 #[derive(Clone, Debug, clap::Args)]

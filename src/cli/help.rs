@@ -1,10 +1,8 @@
 //! `gridhook help`: a chapter of the manual, or a command's help.
 
-use super::{
-    client::ClientError,
-    manual::chapter::{self, CHAPTERS},
-    suggestion,
-};
+use super::{client::ClientError, suggestion};
+use gridhook_manual as manual;
+use gridhook_manual::CHAPTERS;
 
 /// The flags of `help`.
 #[derive(Clone, Debug, clap::Args)]
@@ -32,7 +30,7 @@ impl Help {
     /// If no chapter and no command has this name.
     pub fn run(&self) -> Result<String, ClientError> {
         if let [name] = &self.topic[..]
-            && let Some(chapter) = chapter::find(name)
+            && let Some(chapter) = manual::find(name)
         {
             return Ok(chapter.text());
         }

@@ -6,10 +6,8 @@ use awc::{Client, Connector};
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 
 use super::client::ClientError;
-use crate::{
-    api::resource::{ErrorBody, ErrorResponse},
-    escape,
-};
+use gridhook_api::resource::{ErrorBody, ErrorResponse};
+use gridhook_escape as escape;
 
 /// The reason in an error response.
 pub(super) fn reason(body: &[u8]) -> String {

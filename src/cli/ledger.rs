@@ -7,8 +7,9 @@ use super::{
     client::{self, ResourceName, ServerArgs},
     output::{OutputArgs, read},
     time::past,
+    trace::{covered_events, write_line},
 };
-use crate::api::ledger::{LedgerPageView, LineView};
+use gridhook_api::ledger::{LedgerPageView, LineView};
 
 /// The flags of `ledger`.
 #[derive(Debug, clap::Args)]
@@ -74,7 +75,7 @@ impl Ledger {
 fn format_lines(lines: &[LineView], oldest: Option<&str>, more: bool) -> String {
     let mut text = String::new();
     for line in lines {
-        line.write_to(&mut text, Some(&line.covered()));
+        write_line(line, &mut text, Some(&covered_events(line)));
     }
     let mut text = text
         .lines()

@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use url::Url;
 
 use super::client::{ClientError, ServerClient, segment};
-use crate::api::resource::{NamedResource, Page};
+use gridhook_api::resource::{NamedResource, Page};
 
 /// The top-level resource types.
 pub(super) const KINDS: [&str; 3] = ["topics", "domains", "namespaces"];

@@ -25,7 +25,8 @@ use super::{
     output::OutputArgs,
     print::{self, PipeState},
 };
-use crate::{clock::Clock, escape};
+use gridhook_clock::Clock;
+use gridhook_escape as escape;
 
 /// The flags of `listen`.
 #[derive(Clone, Debug, clap::Args)]

@@ -1,14 +1,12 @@
 //! The manual: `gridhook man` writes a page for the program, for each command and for each chapter.
 
-pub mod chapter;
-
 use std::{fs, io, path::PathBuf};
 
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 
-use self::chapter::CHAPTERS;
 use super::Cli;
+use gridhook_manual::CHAPTERS;
 
 /// The flags of `man`.
 #[derive(Clone, Debug, clap::Args)]

@@ -14,10 +14,9 @@ use super::{
     client::ClientError,
     print::{self, PipeState},
 };
-use crate::{
-    config::{self, SettingSources},
-    escape,
-};
+use gridhook_config as config;
+use gridhook_config::SettingSources;
+use gridhook_escape as escape;
 
 /// The parts of the binary that commands may not import.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::escape;
+use gridhook_escape as escape;
 
 /// The state of the pipe behind standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

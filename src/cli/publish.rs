@@ -27,16 +27,14 @@ use tokio::sync::mpsc;
 use url::Url;
 
 use crate::{
-    cli::{
-        batches::{self, Batch, InputForm, RequestLimits},
-        client::{self, ResourceName, ServerArgs, ServerClient, secret, secret_in, variable},
-        http,
-        output::OutputArgs,
-        suggestion,
-    },
-    clock::Clock,
-    event::Timestamp,
+    batches::{self, Batch, InputForm, RequestLimits},
+    client::{self, ResourceName, ServerArgs, ServerClient, secret, secret_in, variable},
+    http,
+    output::OutputArgs,
+    suggestion,
 };
+use gridhook_clock::Clock;
+use gridhook_event::Timestamp;
 
 /// The flags of `publish`.
 #[derive(Clone, Debug, clap::Args)]

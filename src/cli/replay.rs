@@ -12,7 +12,7 @@ use super::{
     print,
     time::past,
 };
-use crate::api::{
+use gridhook_api::{
     jobs::{JobsReport, OpenJobView},
     replay::{DryRun, JobProgress, ReplayBody, ReplayView},
     resource::Page,

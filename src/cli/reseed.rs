@@ -8,14 +8,13 @@ use super::{
     Serve,
     client::ClientError,
     format::optional,
-    fsck::store_options,
     output::{OutputArgs, Program, TextTable},
     prompt,
 };
-use crate::{
-    config::{self, Config},
-    repair::seed::{SeedError, SeedStore},
-};
+use gridhook_config as config;
+use gridhook_config::Config;
+use gridhook_repair::seed::{SeedError, SeedStore};
+use gridhook_storage::store_options;
 
 /// The flags of `cluster reseed`.
 #[derive(Clone, Debug, clap::Args)]

@@ -8,7 +8,7 @@ use super::{
     format::optional,
     output::TextTable,
 };
-use crate::api::server::{ListenerView, ProcessView, ServerReport, SettingView};
+use gridhook_api::server::{ListenerView, ProcessView, ServerReport, SettingView};
 
 /// The flags of `server`.
 #[derive(Clone, Debug, clap::Args)]

@@ -11,13 +11,13 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::{
-    cli::{Serve, output::OutputArgs},
-    clock::Clock,
-    config::{self, Config, Policy},
-    event::Timestamp,
-    simulate::{self, EVENTS_MAX, EndpointModel, SimulationPlan, SimulationReport},
-};
+use crate::{Serve, output::OutputArgs};
+use gridhook_clock::Clock;
+use gridhook_config as config;
+use gridhook_config::{Config, Policy};
+use gridhook_event::Timestamp;
+use gridhook_simulate as simulate;
+use gridhook_simulate::{EVENTS_MAX, EndpointModel, SimulationPlan, SimulationReport};
 
 /// The flags of `simulate`.
 #[derive(Clone, Debug, clap::Args)]

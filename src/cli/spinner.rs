@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::{clock::Clock, escape, event::Timestamp};
+use gridhook_clock::Clock;
+use gridhook_escape as escape;
+use gridhook_event::Timestamp;
 
 /// The progress line. Dropping it clears the line.
 pub(super) struct Spinner {

@@ -12,7 +12,8 @@ use super::{
     output::read,
     spinner::Spinner,
 };
-use crate::{api::store::ProgressLine, escape};
+use gridhook_api::store::ProgressLine;
+use gridhook_escape as escape;
 
 /// One week. A running server sends a line every second; a dead one is noticed by its connection.
 const STREAM_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);

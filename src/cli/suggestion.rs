@@ -3,7 +3,7 @@
 use percent_encoding::percent_decode_str;
 
 use super::{client::ServerClient, list};
-use crate::api::resource::NamedResource;
+use gridhook_api::resource::NamedResource;
 
 /// The maximum number of suggested names.
 const SUGGESTIONS_MAX: usize = 3;

@@ -7,7 +7,7 @@ use super::{
     format::optional,
     output::{OutputArgs, TextTable},
 };
-use crate::api::supervision::{ActorView, IncarnationsView, SupervisionReport};
+use gridhook_api::supervision::{ActorView, IncarnationsView, SupervisionReport};
 
 /// The flags of `supervision`.
 #[derive(Clone, Debug, clap::Args)]

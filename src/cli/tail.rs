@@ -13,14 +13,13 @@ use super::{
     output::OutputArgs,
     print::{self, PipeState},
     suggestion,
+    trace::covered_events,
 };
-use crate::{
-    api::{
-        ledger::LineView,
-        tail::{Ended, MissedLines, Published, TailLine},
-    },
-    escape,
+use gridhook_api::{
+    ledger::LineView,
+    tail::{Ended, MissedLines, Published, TailLine},
 };
+use gridhook_escape as escape;
 
 /// The flags of `tail`.
 #[derive(Debug, clap::Args)]
@@ -195,7 +194,7 @@ fn format_line(line: &TailLine) -> String {
         }
         TailLine::Outcome(ended) => {
             let Ended { topic: of, subscription, line: LineView { at, step, text: sentence, .. } } = &**ended;
-            let (topic, subscription, which) = (topic(of), text(subscription), ended.line.covered());
+            let (topic, subscription, which) = (topic(of), text(subscription), covered_events(&ended.line));
             format!("{at}  {step:8} {topic}/{subscription}  {which}: {}", text(sentence))
         }
         TailLine::Missed(MissedLines { count }) => {

@@ -3,7 +3,7 @@
 use humantime_serde::re::humantime::parse_duration;
 use jiff::{civil::Date, tz::TimeZone};
 
-use crate::clock::Clock;
+use gridhook_clock::Clock;
 
 /// A time in the past: `1h` is an hour ago.
 pub(super) fn past(text: &str) -> Result<String, String> {

@@ -11,7 +11,7 @@ use super::{
     prompt,
     time::future,
 };
-use crate::api::token::{TokenBody, TokenList, TokenView};
+use gridhook_api::token::{TokenBody, TokenList, TokenView};
 
 /// The flags of `tokens`.
 #[derive(Debug, Args)]

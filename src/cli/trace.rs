@@ -1,6 +1,6 @@
 //! `gridhook trace`: shows the delivery history of an event, for all current and former event subscriptions.
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 
 use serde_json::Value;
 use url::form_urlencoded;
@@ -10,13 +10,11 @@ use super::{
     list,
     output::{OutputArgs, read},
 };
-use crate::{
-    api::{
-        ledger::{LineView, ResponseView},
-        trace::{DeliveryHistoryView, EventView, TraceView, TransformedView},
-    },
-    escape,
+use gridhook_api::{
+    ledger::{LineView, ResponseView},
+    trace::{DeliveryHistoryView, EventView, TraceView, TransformedView},
 };
+use gridhook_escape as escape;
 
 /// The flags of `trace`.
 #[derive(Debug, clap::Args)]
@@ -90,7 +88,7 @@ impl Trace {
             return Err(TraceError::NotFound { id: self.event.clone(), searched });
         }
         let (answers, pages): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-        let text = |_: &[Value]| answers.iter().map(TraceView::to_string).collect::<Vec<_>>().join("\n\n");
+        let text = |_: &[Value]| answers.iter().map(format_trace).collect::<Vec<_>>().join("\n\n");
         Ok(self.printed.format(pages.as_slice(), text))
     }
 
@@ -113,85 +111,75 @@ impl Trace {
     }
 }
 
-impl fmt::Display for TraceView {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, event) in self.events.iter().enumerate() {
-            let between = if index > 0 { "\n\n" } else { "" };
-            write!(f, "{between}{}", event.format_trace(&self.topic))?;
-        }
-        Ok(())
-    }
+/// The events with their histories, separated by empty lines.
+pub(super) fn format_trace(trace: &TraceView) -> String {
+    let events: Vec<String> = trace.events.iter().map(|event| format_event(event, &trace.topic)).collect();
+    events.join("\n\n")
 }
 
-impl EventView {
-    fn format_trace(&self, topic: &str) -> String {
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        match (&self.id, &self.published) {
-            (Some(id), Some(published)) => {
-                write!(text, "event {} in {topic}, sequence {}", escape::text(id), self.sequence).ok();
-                write!(text, "\n{published}  published").ok();
-                for (name, value) in [("type", &self.event_type), ("subject", &self.subject)] {
-                    if let Some(value) = value.as_ref().filter(|value| !value.is_empty()) {
-                        write!(text, ", {name} {}", escape::text(value)).ok();
-                    }
+fn format_event(event: &EventView, topic: &str) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    match (&event.id, &event.published) {
+        (Some(id), Some(published)) => {
+            write!(text, "event {} in {topic}, sequence {}", escape::text(id), event.sequence).ok();
+            write!(text, "\n{published}  published").ok();
+            for (name, value) in [("type", &event.event_type), ("subject", &event.subject)] {
+                if let Some(value) = value.as_ref().filter(|value| !value.is_empty()) {
+                    write!(text, ", {name} {}", escape::text(value)).ok();
                 }
             }
-            _ => {
-                write!(text, "event {} in {topic}\nthe event itself is no longer stored", self.sequence).ok();
-            }
         }
-        if let (Some(times @ 1..), Some(last)) = (self.duplicates, &self.last_duplicate) {
-            let copies = if times == 1 { "duplicate was" } else { "duplicates were" };
-            write!(text, "\n{last}  published again; {times} {copies} not stored").ok();
+        _ => {
+            write!(text, "event {} in {topic}\nthe event itself is no longer stored", event.sequence).ok();
         }
-        for history in &self.subscriptions {
-            history.write_to(&mut text);
-        }
-        if self.subscriptions.is_empty() {
-            text.push_str("\n\nno event subscriptions");
-        }
-        text
+    }
+    if let (Some(times @ 1..), Some(last)) = (event.duplicates, &event.last_duplicate) {
+        let copies = if times == 1 { "duplicate was" } else { "duplicates were" };
+        write!(text, "\n{last}  published again; {times} {copies} not stored").ok();
+    }
+    for history in &event.subscriptions {
+        write_history(history, &mut text);
+    }
+    if event.subscriptions.is_empty() {
+        text.push_str("\n\nno event subscriptions");
+    }
+    text
+}
+
+fn write_history(history: &DeliveryHistoryView, text: &mut String) {
+    let of = history.domain_topic.as_ref().map(|topic| format!(" of {}", escape::text(topic))).unwrap_or_default();
+    let deleted = if history.deleted { " (deleted)" } else { "" };
+    // Writing to a string does not fail.
+    write!(text, "\n\n{}{of}{deleted}: {}", escape::text(&history.subscription), escape::text(&history.text)).ok();
+    for line in &history.lines {
+        write_line(line, text, None);
+    }
+    if history.truncated {
+        text.push_str("\n  more lines exist");
+    }
+    if let Some(TransformedView { bytes, sha256, excerpt, .. }) = &history.transformed {
+        let excerpt = escape::text(excerpt);
+        write!(text, "\n  transformed to {bytes} bytes, SHA-256 {sha256}\n    body: {excerpt}").ok();
     }
 }
 
-impl DeliveryHistoryView {
-    fn write_to(&self, text: &mut String) {
-        let of = self.domain_topic.as_ref().map(|topic| format!(" of {}", escape::text(topic))).unwrap_or_default();
-        let deleted = if self.deleted { " (deleted)" } else { "" };
-        // Writing to a string does not fail.
-        write!(text, "\n\n{}{of}{deleted}: {}", escape::text(&self.subscription), escape::text(&self.text)).ok();
-        for line in &self.lines {
-            line.write_to(text, None);
-        }
-        if self.truncated {
-            text.push_str("\n  more lines exist");
-        }
-        if let Some(TransformedView { bytes, sha256, excerpt, .. }) = &self.transformed {
-            let excerpt = escape::text(excerpt);
-            write!(text, "\n  transformed to {bytes} bytes, SHA-256 {sha256}\n    body: {excerpt}").ok();
-        }
+/// The line and the answer of the endpoint, indented.
+pub(super) fn write_line(line: &LineView, text: &mut String, of: Option<&str>) {
+    let of = of.map(|of| format!("{of}: ")).unwrap_or_default();
+    let lane = if line.lane == "live" { String::new() } else { format!(" [{}]", line.lane) };
+    // Writing to a string does not fail.
+    write!(text, "\n  {}  {of}{}{lane}", line.at, escape::text(&line.text)).ok();
+    if let Some(ResponseView { by_endpoint, text: answer }) = &line.response {
+        let label = if *by_endpoint { "response" } else { "reason" };
+        write!(text, "\n    {label}: {}", escape::text(answer)).ok();
     }
 }
 
-impl LineView {
-    /// The line and the answer of the endpoint, indented.
-    pub(super) fn write_to(&self, text: &mut String, of: Option<&str>) {
-        let of = of.map(|of| format!("{of}: ")).unwrap_or_default();
-        let lane = if self.lane == "live" { String::new() } else { format!(" [{}]", self.lane) };
-        // Writing to a string does not fail.
-        write!(text, "\n  {}  {of}{}{lane}", self.at, escape::text(&self.text)).ok();
-        if let Some(ResponseView { by_endpoint, text: answer }) = &self.response {
-            let label = if *by_endpoint { "response" } else { "reason" };
-            write!(text, "\n    {label}: {}", escape::text(answer)).ok();
-        }
-    }
-
-    /// The events of the line.
-    pub(super) fn covered(&self) -> String {
-        match self.events {
-            1 => format!("event {}", self.first_sequence),
-            events => format!("{events} events from {}", self.first_sequence),
-        }
+/// The events of the line.
+pub(super) fn covered_events(line: &LineView) -> String {
+    match line.events {
+        1 => format!("event {}", line.first_sequence),
+        events => format!("{events} events from {}", line.first_sequence),
     }
 }

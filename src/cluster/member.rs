@@ -28,12 +28,13 @@ use tokio::{
 };
 
 use super::{
-    ClaimDriver, GivenUp, Lease, NodeAddress, Role,
+    ClaimDriver, GivenUp, NodeAddress, Role,
     balance::NodeId,
     claim::{ClaimSettings, Claims, OwnershipChange, ReadProblem, ShardRole},
     membership::{ClusterSnapshot, Command, Membership, MembershipEnd},
     records::{RecordError, RecordStore, SettingDifference, encode, node_key, shard_key},
 };
+use gridhook_clock::Lease;
 
 /// The pause between two attempts to connect to an owner.
 const CONNECT_PAUSE: Duration = Duration::from_millis(50);

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 
 use super::records::{RecordError, RecordStore, StoredRecord};
-use crate::journal::changelog::nats::{NatsConnection, NatsError};
+use gridhook_journal::changelog::nats::{NatsConnection, NatsError};
 
 /// The most keys that a bucket is expected to have: NATS reads no more at once.
 const KEYS_MAX: usize = 1024;

@@ -9,7 +9,7 @@ use super::{
     object_store::{ObjectStoreConfig, RawObjectStore},
     read::{self, DAY},
 };
-use crate::policy::backup::BackupSchedule;
+use gridhook_policy::backup::BackupSchedule;
 
 /// The table of the destination.
 pub(super) const STORE: &str = "backup.store.";

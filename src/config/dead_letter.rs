@@ -12,7 +12,7 @@ use super::{
     object_store::{ObjectStoreConfig, RawObjectStore},
     read,
 };
-use crate::policy::dead_letter_store::{FOLDER, NamedStore, NamedStores, StoreAddress, StoreKind};
+use gridhook_policy::dead_letter_store::{FOLDER, NamedStore, NamedStores, StoreAddress, StoreKind};
 
 /// The section of the stores.
 pub(super) const STORES: &str = "dead_letter.stores.";

@@ -13,7 +13,8 @@ use std::{
 
 use toml::{Table, Value};
 
-use crate::{config::Error, policy::edition::Edition};
+use crate::Error;
+use gridhook_policy::edition::Edition;
 
 /// The built-in editions, by name.
 const BUILT_IN: [(&str, &str); 5] = [

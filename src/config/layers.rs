@@ -13,7 +13,7 @@ use std::{
 
 use toml::{Table, Value};
 
-use crate::config::{DEFAULTS, Error, RawConfig, tables};
+use crate::{DEFAULTS, Error, RawConfig, tables};
 
 /// The prefix of environment variables.
 const PREFIX: &str = "GRIDHOOK_";

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::{Secret, layers::Layers, read, tables};
-use crate::policy::dead_letter_store::{FORMS, InvalidAddress, StoreAddress, StoreKind};
+use gridhook_policy::dead_letter_store::{FORMS, InvalidAddress, StoreAddress, StoreKind};
 
 /// The keys of a store that are not secret.
 pub(super) const PLAIN: [&str; 6] = ["allow_http", "client_id", "endpoint", "region", "tenant_id", "url"];

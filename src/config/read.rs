@@ -13,7 +13,7 @@ use humantime_serde::re::humantime;
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, de::Error};
 
-use crate::config::{BacklogFull, LogFormat, Secret, TlsVersion, TrustRoots, delivery::AutoSwitch};
+use crate::{BacklogFull, LogFormat, Secret, TlsVersion, TrustRoots, delivery::AutoSwitch};
 
 pub(super) const SECOND: u64 = 1_000;
 pub(super) const HOUR: u64 = 3_600 * SECOND;

@@ -17,7 +17,7 @@ use std::{
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
-use crate::event::Timestamp;
+use gridhook_event::Timestamp;
 
 /// The beginning of the secret of every session, which tells it from other tokens.
 pub const PREFIX: &str = "ghs_";

@@ -10,10 +10,8 @@ use std::{
 
 use actix::{Actor, AsyncContext, Context, Handler, Message, SpawnHandle};
 
-use crate::{
-    chaos::Inject,
-    dead_letter::{DeadLetters, writer},
-};
+use crate::{DeadLetters, writer};
+use gridhook_chaos::Inject;
 
 /// Wakes the actor: something was queued, or a turn has ended.
 #[derive(Message)]

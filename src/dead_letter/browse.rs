@@ -18,11 +18,9 @@ use self::{
     key::SLASH,
     walk::{FILE_BYTES_MAX, before},
 };
-use crate::{
-    dead_letter::{DeadLetters, Owner, event::DeadLetterEvent, marker::FileMarker, sink},
-    event::{SubscriptionKey, Timestamp},
-    journal,
-};
+use crate::{DeadLetters, Owner, event::DeadLetterEvent, marker::FileMarker, sink};
+use gridhook_event::{SubscriptionKey, Timestamp};
+use gridhook_journal as journal;
 
 /// Maximum steps per page: about a second of disk time.
 const STEPS_MAX: usize = 64;

@@ -17,10 +17,8 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use super::file::{self, Members, members};
-use crate::{
-    event::{Schema, Timestamp},
-    journal::WaitingDeadLetter,
-};
+use gridhook_event::{Schema, Timestamp};
+use gridhook_journal::WaitingDeadLetter;
 
 /// Names under which a namespace's file has the delivery result.
 const PROPERTIES: [&str; 3] = ["deadletterProperties", "deadLetterProperties", "brokerProperties"];

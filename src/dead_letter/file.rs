@@ -16,11 +16,10 @@ use serde_json::value::RawValue;
 
 use self::object::JsonObjectBuilder;
 pub(super) use self::object::{Members, members};
-use crate::{
-    dead_letter::DeadLetterTarget,
-    event::{self, Event, Lane, Schema, Seq, Timestamp},
-    policy::{edition::FileLayout, property::DeliveryProperty, record::DeadLetterRecord},
-};
+use crate::DeadLetterTarget;
+use gridhook_event as event;
+use gridhook_event::{Event, Lane, Schema, Seq, Timestamp};
+use gridhook_policy::{edition::FileLayout, property::DeliveryProperty, record::DeadLetterRecord};
 
 /// The order of members in the samples.
 const EVENT_GRID: [&str; 8] =

@@ -10,11 +10,9 @@
 
 use std::pin::Pin;
 
-use crate::{
-    dead_letter::sink::BlobLocation,
-    event::{SubscriptionKey, Timestamp},
-    journal,
-};
+use crate::sink::BlobLocation;
+use gridhook_event::{SubscriptionKey, Timestamp};
+use gridhook_journal as journal;
 
 /// A stored file.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,11 +17,9 @@ use super::{
     marker::{self, FileMarker},
     writer::notes_of,
 };
-use crate::{
-    event::Timestamp,
-    journal::{DeadLetterKey, DeadLetterWrite},
-    policy::record::LedgerEvent,
-};
+use gridhook_event::Timestamp;
+use gridhook_journal::{DeadLetterKey, DeadLetterWrite};
+use gridhook_policy::record::LedgerEvent;
 
 /// Maximum steps per call. The client calls again for more.
 const STEPS_MAX: usize = 64;

@@ -37,19 +37,18 @@ use super::{
     file, marker,
     purge::{PurgeCursor, PurgeProgress, indexes},
 };
-use crate::{
-    clock::Clock,
-    event::{Lane, Seq, SubscriptionKey, Timestamp},
-    journal::{self, Journal, MetaChange},
-    policy::record::{
-        RedrivePage, RedrivenEvent,
-        job::{Job, JobState},
-    },
-    store::{
-        chunk::{LogTail, SealedChunk},
-        keys::{MetaKind, parse_redrive_name, redrive_name},
-    },
+use gridhook_clock::Clock;
+use gridhook_event::{
+    Lane, Seq, SubscriptionKey, Timestamp,
+    chunk::{LogTail, SealedChunk},
 };
+use gridhook_journal as journal;
+use gridhook_journal::{Journal, MetaChange};
+use gridhook_policy::record::{
+    RedrivePage, RedrivenEvent,
+    job::{Job, JobState},
+};
+use gridhook_store::keys::{MetaKind, parse_redrive_name, redrive_name};
 
 /// Maximum dead letters per page.
 const PAGE_SIZE: usize = 1_000;

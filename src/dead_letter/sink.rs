@@ -21,7 +21,8 @@ pub use self::{
     regular::{open_regular, read_regular},
 };
 use self::{cloud::CloudSink, folder::FolderSink};
-use crate::{event::Timestamp, policy::dead_letter_store::check_part};
+use gridhook_event::Timestamp;
+use gridhook_policy::dead_letter_store::check_part;
 
 /// Time limit for a list, and for reading or deleting a file: a store that never ends one must not hold up everything
 /// behind it.

@@ -17,10 +17,8 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    dead_letter::{DeadLetterTarget, WaitingDeadLetters},
-    event::{SubscriptionKey, Timestamp},
-};
+use crate::{DeadLetterTarget, WaitingDeadLetters};
+use gridhook_event::{SubscriptionKey, Timestamp};
 
 /// Files at a time, and retries after internal failures.
 #[derive(Clone, Copy, Debug)]

@@ -13,7 +13,9 @@ use super::{
     DeadLetterTarget, DeadLetters, Notifier, Sink, StagingQueues, TargetLookup, WaitingDeadLetters, WriterContext,
     WriterOptions,
 };
-use crate::{clock::Clock, event::SubscriptionKey, journal::Journal};
+use gridhook_clock::Clock;
+use gridhook_event::SubscriptionKey;
+use gridhook_journal::Journal;
 
 /// A handle of the dead letters of all stores. Cheap to clone.
 #[derive(Clone)]

@@ -10,14 +10,12 @@
 
 use std::time::Duration;
 
-use crate::{
-    event::{Lane, Seq, SubscriptionKey, Timestamp},
-    journal::DeadLetterKey,
-    store::{
-        codec::{RecordReader, put_varint},
-        keys,
-    },
+use gridhook_event::{
+    Lane, Seq, SubscriptionKey, Timestamp,
+    codec::{RecordReader, put_varint},
 };
+use gridhook_journal::DeadLetterKey;
+use gridhook_store::keys;
 
 /// Version 2 added redrives and purges, version 3 the outage.
 const VERSION: u8 = 3;

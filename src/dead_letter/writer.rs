@@ -8,20 +8,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 
 use crate::{
-    dead_letter::{
-        DeadLetterTarget, DeadLetters, DeadLettersShared, WriterOptions,
-        file::{self, FileBuilder, FileContext, folder},
-        notifier::FileWritten,
-        sink,
-        staging::{TurnReport, WriteTurn},
-        totals::{DeadLetterTotals, FileInProgress, Outage},
-    },
-    event::{Lane, Seq, SubscriptionKey, Timestamp},
-    journal::{self, DeadLetterKey, DeadLetterWrite, WaitingDeadLetter},
-    policy::{
-        dead_letter_store::{FOLDER, check_part},
-        record::{LedgerEntry, LedgerEvent, LedgerLine, SeqRuns},
-    },
+    DeadLetterTarget, DeadLetters, DeadLettersShared, WriterOptions,
+    file::{self, FileBuilder, FileContext, folder},
+    notifier::FileWritten,
+    sink,
+    staging::{TurnReport, WriteTurn},
+    totals::{DeadLetterTotals, FileInProgress, Outage},
+};
+use gridhook_event::{Lane, Seq, SubscriptionKey, Timestamp};
+use gridhook_journal as journal;
+use gridhook_journal::{DeadLetterKey, DeadLetterWrite, WaitingDeadLetter};
+use gridhook_policy::{
+    dead_letter_store::{FOLDER, check_part},
+    record::{LedgerEntry, LedgerEvent, LedgerLine, SeqRuns},
 };
 
 /// An error that ends a turn.

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use toml::de::{DeTable, DeValue};
 
 use super::{DeclaredResource, ResourceGroup};
-use crate::policy::filter::number;
+use gridhook_policy::filter::number;
 
 /// The keys beside `properties` in ARM bodies; every other key is a property.
 const BESIDE: [&str; 7] = ["location", "tags", "sku", "kind", "extendedLocation", "identity", "properties"];

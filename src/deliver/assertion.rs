@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::trust::{TrustError, identity, wrong};
-use crate::event::WallTime;
+use gridhook_event::WallTime;
 
 /// `client_assertion_type`.
 pub(super) const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";

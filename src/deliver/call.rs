@@ -25,10 +25,8 @@ use super::{
     socket::{RequestAttempt, RequestPhase},
     webhook::{LatePermit, WebhookClient},
 };
-use crate::{
-    event::WallTime,
-    policy::outcome::{Failure, Outcome, RequestResult},
-};
+use gridhook_event::WallTime;
+use gridhook_policy::outcome::{Failure, Outcome, RequestResult};
 
 type Attempts<'a> = Pin<Box<dyn Future<Output = RequestResult> + 'a>>;
 

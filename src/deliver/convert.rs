@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 use super::request::RequestError;
-use crate::event::{DeliveredBytes, Event, Schema};
+use gridhook_event::{DeliveredBytes, Event, Schema};
 
 /// Checks that events in schema `from` can be delivered in schema `to`.
 pub(super) fn check(from: Schema, to: Schema) -> Result<(), RequestError> {

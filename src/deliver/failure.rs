@@ -11,7 +11,7 @@ use super::{
     request::Destination,
     socket::{RequestAttempt, RequestPhase},
 };
-use crate::policy::outcome::{Failure, RequestResult};
+use gridhook_policy::outcome::{Failure, RequestResult};
 
 /// 400 bytes describe the failure. The text of an error may contain data from the endpoint.
 const DETAIL_BYTES_MAX: usize = 400;

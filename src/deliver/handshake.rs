@@ -5,7 +5,7 @@
 //!   certificates, and with those delivery properties that do not depend on an event. What would fail later fails now.
 //! - Each handshake uses a new connection, so that the result is current.
 //!
-//! The meaning of a response ([`policy::validation`](crate::policy::validation)) and repeats are not here.
+//! The meaning of a response ([`policy::validation`](gridhook_policy::validation)) and repeats are not here.
 
 use std::{rc::Rc, time::Duration};
 
@@ -25,12 +25,10 @@ use super::{
     socket::{ATTEMPT, RequestAttempt, RequestPhase},
     webhook::WebhookClient,
 };
-use crate::{
-    event::{Schema, WallTime},
-    policy::{
-        outcome::{Failure, RequestResult},
-        validation::{Handshake, ValidationFailure, ValidationResponse},
-    },
+use gridhook_event::{Schema, WallTime};
+use gridhook_policy::{
+    outcome::{Failure, RequestResult},
+    validation::{Handshake, ValidationFailure, ValidationResponse},
 };
 
 /// The event of a handshake or of a deletion notice.

@@ -27,7 +27,7 @@ use super::{
     assertion::{ASSERTION_TYPE, IdentityCertificate},
     clients,
 };
-use crate::event::{Schema, WallTime};
+use gridhook_event::{Schema, WallTime};
 
 /// The part of a token URL that is replaced by the tenant.
 pub const TENANT: &str = "{tenant}";

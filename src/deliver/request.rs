@@ -22,10 +22,8 @@ use super::{
     address::{AmbiguousAddress, check_unambiguous},
     convert::{self, delivered, delivered_bytes},
 };
-use crate::{
-    event::{Event, Schema, Seq, Transformed},
-    policy::property::{self, DeliveryProperty},
-};
+use gridhook_event::{Event, Schema, Seq, Transformed};
+use gridhook_policy::property::{self, DeliveryProperty};
 
 /// Why a destination or a request cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

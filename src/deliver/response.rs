@@ -23,10 +23,8 @@ use super::{
     failure::bounded,
     socket::{RequestAttempt, RequestPhase},
 };
-use crate::{
-    event::WallTime,
-    policy::outcome::{Outcome, RequestResult},
-};
+use gridhook_event::WallTime;
+use gridhook_policy::outcome::{Outcome, RequestResult};
 
 /// 4 KiB of a response body are kept for operators.
 pub const BODY_BYTES_MAX: usize = 4_096;

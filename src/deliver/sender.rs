@@ -16,10 +16,8 @@ use super::{
     response::BODY_BYTES_MAX,
     signature::Signer,
 };
-use crate::{
-    event::{Event, Seq, WallTime},
-    policy::outcome::{Failure, RequestResult},
-};
+use gridhook_event::{Event, Seq, WallTime};
+use gridhook_policy::outcome::{Failure, RequestResult};
 
 /// Events that are sent at once, and what their request needs besides.
 pub struct Batch {

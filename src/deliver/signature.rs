@@ -22,7 +22,7 @@ use ring::{
 };
 
 use super::request::OutgoingRequest;
-use crate::event::{Event, WallTime};
+use gridhook_event::{Event, WallTime};
 
 /// Ten: a rotation needs two, and servers accept a header of ten signatures.
 pub const SECRETS_MAX: usize = 10;

@@ -34,7 +34,7 @@ use super::{
     request::OutgoingRequest,
     sockets::{KeptConnection, Sockets},
 };
-use crate::policy::outcome::{Elapsed, RequestPhases};
+use gridhook_policy::outcome::{Elapsed, RequestPhases};
 
 /// Maximum interim responses to a request. The next one is taken for the final response, which fails the request.
 pub const INTERIM_MAX: usize = 16;

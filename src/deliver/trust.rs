@@ -152,7 +152,7 @@ impl TlsTrust {
     }
 
     /// The configuration for TLS connections.
-    pub(crate) fn config(&self) -> Arc<ClientConfig> {
+    pub fn config(&self) -> Arc<ClientConfig> {
         self.config.clone()
     }
 }
@@ -161,7 +161,7 @@ impl TlsTrust {
 ///
 /// # Errors
 /// If a file has no usable certificate.
-pub(crate) fn store(roots: &[TrustRoots]) -> Result<RootCertStore, TrustError> {
+pub fn store(roots: &[TrustRoots]) -> Result<RootCertStore, TrustError> {
     let mut store = RootCertStore::empty();
     for root in roots {
         match root {

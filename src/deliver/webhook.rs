@@ -56,11 +56,9 @@ use super::{
     sockets::Sockets,
     trust::{ClientCertificates, TlsTrust},
 };
-use crate::{
-    cluster::Lease,
-    event::WallTime,
-    policy::outcome::{Outcome, RequestResult},
-};
+use gridhook_clock::Lease;
+use gridhook_event::WallTime;
+use gridhook_policy::outcome::{Outcome, RequestResult};
 
 /// The lease is checked before each 64 KiB of a body, which is what a system call usually takes.
 const CHUNK_BYTES: usize = 65_536;

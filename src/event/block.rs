@@ -18,7 +18,8 @@ pub struct TextRange {
 }
 
 impl TextRange {
-    pub(crate) fn range(self) -> Range<usize> {
+    /// The bytes as a range of the block.
+    pub fn range(self) -> Range<usize> {
         self.start as usize..(self.start + self.len) as usize
     }
 }
@@ -66,16 +67,16 @@ impl EventRanges {
 
 /// Where the parts of an event are in its chunk.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct EventParts {
+pub struct EventParts {
     /// The wire form.
-    pub(crate) wire: TextRange,
+    pub wire: TextRange,
     /// Its strings.
-    pub(crate) spans: EventRanges,
+    pub spans: EventRanges,
 }
 
 /// Where the parts of the events of a chunk are. There is at least one event.
 #[derive(Clone, Debug)]
-pub(crate) struct EventTable {
+pub struct EventTable {
     /// Apart from the others, so that a single event needs no list.
     first: EventParts,
     others: Vec<EventParts>,
@@ -83,7 +84,7 @@ pub(crate) struct EventTable {
 
 /// The memory that the events of a chunk share.
 #[derive(Debug)]
-pub(crate) struct EventBlock {
+pub struct EventBlock {
     bytes: Bytes,
     table: EventTable,
     forms: EventForms,
@@ -100,46 +101,46 @@ impl EventParts {
 
 impl EventTable {
     /// The table of a single event.
-    pub(crate) fn new(first: EventParts) -> Self {
+    pub fn new(first: EventParts) -> Self {
         Self::with_capacity(first, 1)
     }
 
     /// The same, with room for this many events.
-    pub(crate) fn with_capacity(first: EventParts, count: usize) -> Self {
+    pub fn with_capacity(first: EventParts, count: usize) -> Self {
         Self { first, others: Vec::with_capacity(count.saturating_sub(1)) }
     }
 
     /// Adds the next event.
-    pub(crate) fn push(&mut self, event: EventParts) {
+    pub fn push(&mut self, event: EventParts) {
         self.others.push(event);
     }
 
     /// The events, in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &EventParts> {
+    pub fn iter(&self) -> impl Iterator<Item = &EventParts> {
         iter::once(&self.first).chain(&self.others)
     }
 
     /// The table of the same events, where what began at `from` begins at `to`.
-    pub(crate) fn moved(mut self, from: u32, to: u32) -> Self {
+    pub fn moved(mut self, from: u32, to: u32) -> Self {
         self.first = self.first.moved(from, to);
         self.others.iter_mut().for_each(|event| *event = event.moved(from, to));
         self
     }
 
     /// The memory besides the table itself.
-    pub(crate) fn memory(&self) -> usize {
+    pub fn memory(&self) -> usize {
         self.others.len() * size_of::<EventParts>()
     }
 }
 
 impl EventBlock {
     /// The block of `chunk`, whose events are those of `table`. No range is outside of the chunk.
-    pub(crate) fn new(chunk: Bytes, table: EventTable) -> Self {
+    pub fn new(chunk: Bytes, table: EventTable) -> Self {
         Self { bytes: chunk, table, forms: EventForms::default() }
     }
 
     /// The memory of a block of `count` events and of the events, apart from its bytes and their converted forms.
-    pub(crate) fn memory_of(count: usize) -> usize {
+    pub fn memory_of(count: usize) -> usize {
         let counters = 2 * size_of::<usize>();
         counters + size_of::<Self>() + count * size_of::<Event>() + count.saturating_sub(1) * size_of::<EventParts>()
     }

@@ -1,11 +1,9 @@
 //! Measurements of the journal, for the metrics endpoint.
 
-use crate::{
-    metrics::HistogramCounts,
-    store::{
-        damage::{DamageSummary, Scrubbed},
-        figures::StoreFigures,
-    },
+use gridhook_metrics::HistogramCounts;
+use gridhook_store::{
+    damage::{DamageSummary, Scrubbed},
+    figures::StoreFigures,
 };
 
 /// Measurements of the journal since the process started.

@@ -14,18 +14,18 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::{
-    clock::Clock,
-    event::{IdMap, Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    journal::{Error, LogPosition, position, reader},
-    policy::record::Cursor,
-    store::{
-        Batch, Family, Store, StoreError,
-        chunk::{ChunkBuilder, LogTail},
-        keys::{self, MetaKind},
-        log::{EventFinder, LogEnd, chunk_of},
-        records::{FloorRecord, StoredRecord},
-    },
+use crate::{Error, LogPosition, position, reader};
+use gridhook_clock::Clock;
+use gridhook_event::{
+    IdMap, Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp,
+    chunk::{ChunkBuilder, LogTail},
+};
+use gridhook_policy::record::Cursor;
+use gridhook_store::{
+    Batch, Family, Store, StoreError,
+    keys::{self, MetaKind},
+    log::{EventFinder, LogEnd, chunk_of},
+    records::{FloorRecord, StoredRecord},
 };
 
 /// The maximum number of events copied in one move, so that a move does not delay appends for long.

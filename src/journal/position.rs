@@ -11,15 +11,11 @@ use std::ops::{ControlFlow, Range};
 
 use bytes::Bytes;
 
-use crate::{
-    event::{PartitionId, Seq, Timestamp},
-    store::{
-        Family, Store, StoreError,
-        chunk::Chunk,
-        keys,
-        log::{chunk_of, walk},
-        records::{FloorRecord, StoredRecord},
-    },
+use gridhook_event::{PartitionId, Seq, Timestamp, chunk::Chunk};
+use gridhook_store::{
+    Family, Store, StoreError, keys,
+    log::{chunk_of, walk},
+    records::{FloorRecord, StoredRecord},
 };
 
 /// A position in a log.

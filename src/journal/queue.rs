@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{Error, WriteCallback, WriterEntry};
-use crate::policy::record::WriteUrgency;
+use gridhook_policy::record::WriteUrgency;
 
 /// Calls back exactly once: an entry that the writer did not process gets [`Error::Closed`].
 pub(super) struct CallOnce(pub(super) Option<WriteCallback>);

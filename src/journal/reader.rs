@@ -19,24 +19,21 @@ use bytes::Bytes;
 
 pub use self::{dead_letters::WaitingDeadLetter, event_records::EventRecords};
 use crate::{
-    event::{Event, Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    journal::{
-        Error, PendingResult,
-        position::{self, LogPosition},
-    },
-    policy::{
-        outcome::Failure,
-        record::{Cursor, DueKey, FetchedPending, PendingDelivery, Traffic, job::Job},
-    },
-    store::{
-        Family, Store, StoreError,
-        chunk::Chunk,
-        damage::TolerantStore,
-        figures::StoreFigures,
-        keys::{self, MetaKind},
-        log::{EventFinder, LogEnd, LogSlice, read_log},
-        records::StoredRecord,
-    },
+    Error, PendingResult,
+    position::{self, LogPosition},
+};
+use gridhook_event::{Event, Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp, chunk::Chunk};
+use gridhook_policy::{
+    outcome::Failure,
+    record::{Cursor, DueKey, FetchedPending, PendingDelivery, Traffic, job::Job},
+};
+use gridhook_store::{
+    Family, Store, StoreError,
+    damage::TolerantStore,
+    figures::StoreFigures,
+    keys::{self, MetaKind},
+    log::{EventFinder, LogEnd, LogSlice, read_log},
+    records::StoredRecord,
 };
 
 /// Two: one slow read does not block all others, and more threads would only wait for the same disk.

@@ -13,15 +13,13 @@ use std::{
 };
 
 use super::WriterStatus;
-use crate::{
-    event::PartitionId,
-    store::{
-        Family, Store, StoreError,
-        damage::next_readable,
-        keys,
-        log::{read_log, walk::next_chunk},
-        records::{FloorRecord, StoredRecord},
-    },
+use gridhook_event::PartitionId;
+use gridhook_store::{
+    Family, Store, StoreError,
+    damage::next_readable,
+    keys,
+    log::{read_log, walk::next_chunk},
+    records::{FloorRecord, StoredRecord},
 };
 
 /// The time between two passes. Disks decay over months.

@@ -8,10 +8,8 @@
 use std::collections::BTreeMap;
 
 use super::{Error, Journal, MetaChange, PendingResult, WriterEntry, partition_state::PartitionLogs};
-use crate::{
-    event::PartitionId,
-    store::keys::{MetaKind, parse_redrive_name},
-};
+use gridhook_event::PartitionId;
+use gridhook_store::keys::{MetaKind, parse_redrive_name};
 
 /// The writer of the control plane's records.
 pub(super) const CONTROL: usize = 0;

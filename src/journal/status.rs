@@ -9,11 +9,9 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    event::{IdMap, PartitionId, SubscriptionId},
-    metrics::{DURATIONS, EVENTS, Histogram, HistogramCounts},
-    store::log::LogEnd,
-};
+use gridhook_event::{IdMap, PartitionId, SubscriptionId};
+use gridhook_metrics::{DURATIONS, EVENTS, Histogram, HistogramCounts};
+use gridhook_store::log::LogEnd;
 
 /// Whether the journal can write. The order is from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

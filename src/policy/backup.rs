@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use crate::event::Timestamp;
+use gridhook_event::Timestamp;
 
 const DAY: Duration = Duration::from_secs(86_400);
 

@@ -3,10 +3,8 @@
 
 use std::collections::VecDeque;
 
-use crate::{
-    event::{Event, Schema, Timestamp},
-    policy::{SendItem, order::OrderHash, outcome::LastOutcome, property::PropertyGroup, record::PendingDelivery},
-};
+use crate::{SendItem, order::OrderHash, outcome::LastOutcome, property::PropertyGroup, record::PendingDelivery};
+use gridhook_event::{Event, Schema, Timestamp};
 
 /// Limits of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,14 +12,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    event::{Lane, Seq, Timestamp},
-    policy::{
-        explain::EventState,
-        filter,
-        outcome::{Outcome, Reason},
-        record::{Cursor, LedgerEvent, LedgerLine, lease::LeaseStep},
-    },
+    explain::EventState,
+    filter,
+    outcome::{Outcome, Reason},
+    record::{Cursor, LedgerEvent, LedgerLine, lease::LeaseStep},
 };
+use gridhook_event::{Lane, Seq, Timestamp};
 
 /// The facts that a delivery history is made of.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::Deserialize;
 
-use crate::policy::outcome::{Failure, Outcome};
+use crate::outcome::{Failure, Outcome};
 
 /// An edition of the delivery policy.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -17,19 +17,16 @@ mod pulled;
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    event::{Lane, Seq, Timestamp},
-    policy::{
-        OutgoingBatch, SendItem, SubscriptionSettings,
-        batch::LastAttempt,
-        endpoint,
-        outcome::{Failure, LastOutcome, Outcome, Reason, RequestResult},
-        record::{
-            BLOCKING, Cursor, DeadLetterRecord, EndpointView, HELD_BACK, Health, HeldBy, LaneCursor, PendingDelivery,
-            Rate,
-        },
-        retry::{self, Failed, Jitter, RetryDecision},
+    OutgoingBatch, SendItem, SubscriptionSettings,
+    batch::LastAttempt,
+    endpoint,
+    outcome::{Failure, LastOutcome, Outcome, Reason, RequestResult},
+    record::{
+        BLOCKING, Cursor, DeadLetterRecord, EndpointView, HELD_BACK, Health, HeldBy, LaneCursor, PendingDelivery, Rate,
     },
+    retry::{self, Failed, Jitter, RetryDecision},
 };
+use gridhook_event::{Lane, Seq, Timestamp};
 
 /// Maximum attempts in a forecast: more than any edition of Azure's allows.
 const FORECAST_MAX: usize = 100;

@@ -13,17 +13,15 @@ use std::{
 };
 
 use crate::{
-    event::{Event, Lane, Seq},
-    policy::{
-        SendItem,
-        batch::{self, BatchLimits, ReadyEvent, Turn},
-        filter::key::FilterKey,
-        order::OrderSettings,
-        outcome::Reason,
-        property::PropertyGroup,
-        record::{LaneCursor, OPEN_EVENTS_MAX, SeqRuns, SeqSet},
-    },
+    SendItem,
+    batch::{self, BatchLimits, ReadyEvent, Turn},
+    filter::key::FilterKey,
+    order::OrderSettings,
+    outcome::Reason,
+    property::PropertyGroup,
+    record::{LaneCursor, OPEN_EVENTS_MAX, SeqRuns, SeqSet},
 };
+use gridhook_event::{Event, Lane, Seq};
 
 /// Room for ready events that a lane keeps when it has none: a server with ten thousand subscriptions has as many lanes,
 /// most of which read one event at a time.

@@ -2,10 +2,8 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::{
-    event::Event,
-    policy::filter::{key::FilterKey, view::EventView},
-};
+use crate::filter::{key::FilterKey, view::EventView};
+use gridhook_event::Event;
 
 /// The settings of an ordered subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::{cmp::Ordering, fmt, num::NonZeroU32, time::Duration};
 use bytes::Bytes;
 use serde::Deserialize;
 
-use crate::event::Seq;
+use gridhook_event::Seq;
 
 /// Why a request failed: a status other than 200 to 204, or no response. The values of `lastDeliveryOutcome` that stand
 /// for a failure, and `GenericError` of the delivery logs.

@@ -11,10 +11,8 @@ use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    event::{Event, Schema},
-    policy::filter::{key::FilterKey, view::EventView},
-};
+use crate::filter::{key::FilterKey, view::EventView};
+use gridhook_event::{Event, Schema};
 
 /// Azure's limit. Common servers accept headers of 8 KiB in addition.
 pub const PROPERTIES_MAX: usize = 10;

@@ -3,7 +3,7 @@
 //! The state machine returns changes of records as [`RecordChange`]s. The journal turns each into a put or a delete,
 //! and returns the records at recovery. The state machine's memory is a view of them.
 //!
-//! What it does not do: it defines no stored bytes. `crate::store` encodes the records.
+//! What it does not do: it defines no stored bytes. `gridhook_store` encodes the records.
 
 mod change;
 mod command;

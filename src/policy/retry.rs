@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use crate::{
-    event::Timestamp,
-    policy::{
-        edition::{Edition, EndpointKind, RetrySchedule, StepOrigin, SubscriptionTerms},
-        outcome::{Failure, Outcome, Reason, RequestResult},
-    },
+    edition::{Edition, EndpointKind, RetrySchedule, StepOrigin, SubscriptionTerms},
+    outcome::{Failure, Outcome, Reason, RequestResult},
 };
+use gridhook_event::Timestamp;
 
 /// What follows a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,10 +15,8 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use crate::{
-    event::{Lane, Seq, Timestamp},
-    policy::record::DueKey,
-};
+use crate::record::DueKey;
+use gridhook_event::{Lane, Seq, Timestamp};
 
 /// 4,096 keys of 24 bytes. More would be read long before they are due.
 pub const WINDOW: usize = 4096;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::event::Timestamp;
+use gridhook_event::Timestamp;
 
 /// Tolerance of the sum of tokens.
 const ROUNDING: f64 = 1e-6;

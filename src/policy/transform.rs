@@ -18,10 +18,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
 use self::bound::Size;
-use crate::{
-    event::{Event, Schema, Transformed},
-    policy::property,
-};
+use crate::property;
+use gridhook_event::{Event, Schema, Transformed};
 
 /// 16 KiB of each expression: longer programs belong into the endpoint.
 pub const SOURCE_BYTES_MAX: usize = 16 * 1024;

@@ -18,10 +18,8 @@ use std::{num::NonZeroU32, time::Duration};
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::{
-    event::{Schema, Timestamp},
-    policy::outcome::Outcome,
-};
+use crate::outcome::Outcome;
+use gridhook_event::{Schema, Timestamp};
 
 /// Time limits of the handshake (reference 2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,10 +26,8 @@ use uuid::Uuid;
 
 pub use super::publisher::Publisher;
 use super::{Refusal, auth::RequestAuthority, namespace, refusal};
-use crate::control::{
-    record::topic::{TopicKind, key},
-    registry::TopicHandle,
-};
+use gridhook_engine::control::registry::TopicHandle;
+use gridhook_record::topic::{TopicKind, key};
 
 /// The paths of publish requests, for the router and `/openapi.json`.
 pub const PATHS: [&str; 3] = ["/topics/{topic}/api/events", "/domains/{domain}/api/events", "/api/events"];
@@ -98,7 +96,7 @@ pub async fn publish_directly(request: ServiceRequest, called: RequestAuthority)
 }
 
 /// The router's pattern of a path. As in Azure, case and a final slash do not matter.
-pub(crate) fn pattern(path: &str) -> String {
+pub fn pattern(path: &str) -> String {
     let mut pattern = String::new();
     for part in path.split('/').skip(1) {
         if part.starts_with('{') {
@@ -164,7 +162,7 @@ async fn options(publisher: web::Data<Publisher>, request: HttpRequest) -> HttpR
     }
 }
 
-pub(crate) async fn method_not_allowed(publisher: web::Data<Publisher>) -> HttpResponse {
+pub async fn method_not_allowed(publisher: web::Data<Publisher>) -> HttpResponse {
     publisher.refuse(&Refusal::Method)
 }
 

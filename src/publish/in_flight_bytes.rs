@@ -16,10 +16,9 @@ use std::{
 };
 
 use super::auth::failed_auth::counted_as;
-use crate::{
-    control::{record::topic::TopicRecord, registry::TopicHandle},
-    event::PartitionId,
-};
+use gridhook_engine::control::registry::TopicHandle;
+use gridhook_event::PartitionId;
+use gridhook_record::topic::TopicRecord;
 
 /// A namespace, or a topic outside one, may hold this multiple of what it leaves free.
 const OUTER_SHARE: usize = 1;

@@ -15,10 +15,8 @@ use super::{
     OneOfShards, Refusal,
     http::{Publisher, RefusedResponse, check_version, method_not_allowed, pattern, unknown},
 };
-use crate::control::{
-    record::{namespace::NamespaceRecord, topic::key_in_namespace},
-    registry::TopicHandle,
-};
+use gridhook_engine::control::registry::TopicHandle;
+use gridhook_record::{namespace::NamespaceRecord, topic::key_in_namespace};
 
 /// The method of a publish request.
 pub const METHOD: Method = Method::POST;

@@ -42,19 +42,19 @@ use super::{
     schema::{self, EventTarget, Nonconforming, RequestContent},
     traced::{TracedPublish, TracedRequest},
 };
-use crate::{
-    clock::Clock,
+use gridhook_clock::Clock;
+use gridhook_engine::{
     control::{
-        record::token::TokenRole,
         registry::{Registry, TopicHandle},
         tokens::Token,
     },
-    event::{Schema, SubscriptionId, Timestamp},
     fanout::meter::{PublishCounts, TopicMeter},
-    journal::{self, Journal},
-    store::chunk::ChunkBuilder,
-    telemetry::trace::Tracer,
 };
+use gridhook_event::{Schema, SubscriptionId, Timestamp, chunk::ChunkBuilder};
+use gridhook_journal as journal;
+use gridhook_journal::Journal;
+use gridhook_record::token::TokenRole;
+use gridhook_telemetry::trace::Tracer;
 
 /// The initial buffer of a body that arrives in parts, enough for most.
 const PREPARED_BYTES: usize = 16 * 1024;

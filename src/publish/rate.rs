@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::Refusal;
-use crate::event::{PartitionId, Timestamp};
+use gridhook_event::{PartitionId, Timestamp};
 
 /// The number of buckets at which full ones are removed. A bucket has 40 bytes.
 const BUCKETS_KEPT: usize = 1024;

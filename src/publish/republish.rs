@@ -6,7 +6,8 @@ use super::{
     PublishLimits,
     schema::{self, EventTarget, RequestContent},
 };
-use crate::{control::record::topic::TopicRecord, event::Schema, store::chunk::SealedChunk};
+use gridhook_event::{Schema, chunk::SealedChunk};
+use gridhook_record::topic::TopicRecord;
 
 /// Reads one event in this schema as its topic would. It may come from an earlier publisher or from another server.
 ///

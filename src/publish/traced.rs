@@ -7,10 +7,8 @@
 use actix_web::http::header::HeaderMap;
 
 use super::{Refusal, schema::RequestContent};
-use crate::{
-    event::{Schema, Timestamp},
-    telemetry::trace::{Span, SpanContext, SpanId, SpanKind, Tracer, carrier},
-};
+use gridhook_event::{Schema, Timestamp};
+use gridhook_telemetry::trace::{Span, SpanContext, SpanId, SpanKind, Tracer, carrier};
 
 /// A traced request.
 pub(super) struct TracedRequest {

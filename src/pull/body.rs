@@ -7,10 +7,8 @@ use serde::{Deserialize, Serialize};
 use url::form_urlencoded;
 use utoipa::ToSchema;
 
-use crate::{
-    event::{Event, Schema, cloud_event},
-    policy::record::lease::LeaseResult,
-};
+use gridhook_event::{Event, Schema, cloud_event};
+use gridhook_policy::record::lease::LeaseResult;
 
 /// The allowed `maxEvents`.
 pub const EVENTS: RangeInclusive<u32> = 1..=100;

@@ -14,16 +14,14 @@ use super::{
     LockTokenSealer, NodePolls, NodeReceive, Peer,
     body::{LockTokensBody, ReceiveQuery, SettleResponse, received},
 };
-use crate::{
-    control::{registry::TopicHandle, tokens::Token},
-    policy::record::lease::{Lease, LeaseAction, LeaseResult},
-    publish::{
-        Refusal,
-        http::{Publisher, method_not_allowed, pattern},
-        namespace::paths,
-    },
-    subscription::SharedState,
+use gridhook_engine::control::{registry::TopicHandle, tokens::Token};
+use gridhook_policy::record::lease::{Lease, LeaseAction, LeaseResult};
+use gridhook_publish::{
+    Refusal,
+    http::{Publisher, method_not_allowed, pattern},
+    namespace::paths,
 };
+use gridhook_subscription::SharedState;
 
 /// The method of all operations.
 pub const METHOD: Method = Method::POST;

@@ -8,12 +8,11 @@ use bytes::Bytes;
 use ring::hmac;
 use subtle::ConstantTimeEq;
 
-use crate::{
-    event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    journal::{self, Journal, MetaChange},
-    policy::record::lease::Lease,
-    store::keys::MetaKind,
-};
+use gridhook_event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp};
+use gridhook_journal as journal;
+use gridhook_journal::{Journal, MetaChange};
+use gridhook_policy::record::lease::Lease;
+use gridhook_store::keys::MetaKind;
 
 /// The version of the layout, in the first byte.
 const VERSION: u8 = 1;

@@ -57,14 +57,12 @@ pub use self::{
 use data_encoding::HEXLOWER;
 
 use self::{folders::TemporaryFolder, pace::CopyPace};
-use crate::{
-    clock::Clock,
-    event::Timestamp,
-    repair::fsck::{self, CheckReport, RecordDecoders},
-    store::{
-        rocks::{FROZEN, OpenError, ReadOnlyStore, RocksOptions, RocksStore, STORE},
-        watermark::Watermark,
-    },
+use crate::fsck::{self, CheckReport, RecordDecoders};
+use gridhook_clock::Clock;
+use gridhook_event::Timestamp;
+use gridhook_store::{
+    rocks::{FROZEN, OpenError, ReadOnlyStore, RocksOptions, RocksStore, STORE},
+    watermark::Watermark,
 };
 
 /// The manifest, written last.

@@ -16,7 +16,7 @@
 //!   reads for each event that is pending, carried or a dead letter.
 //! - Damage is reported and skipped: one unreadable record does not hide problems of others.
 //! - The records of a deleted subscription need no cursor and no events as long as the job that removes them exists.
-//! - Records that a full disk and a kill together may leave behind ([`rocks`](crate::store::rocks)) are no damage,
+//! - Records that a full disk and a kill together may leave behind ([`rocks`](gridhook_store::rocks)) are no damage,
 //!   because a running server removes them. They are reported as leftovers.
 //! - The caller's observer is called every few hundred records. It limits the speed, reports progress and can cancel
 //!   the check.
@@ -43,15 +43,13 @@ pub use self::{
     repair::repair,
     report::{CheckReport, Finding, Repair},
 };
-use crate::{
-    event::{PartitionId, Seq, SubscriptionKey, Timestamp},
-    policy::record::{Counters, job::Job},
-    store::{
-        Batch, Family, Store, StoreError, WriteOp,
-        keys::{self, MetaKind},
-        log::{EventFinder, LogEnd},
-        records::{AppliedPosition, FloorRecord, StoredRecord},
-    },
+use gridhook_event::{PartitionId, Seq, SubscriptionKey, Timestamp};
+use gridhook_policy::record::{Counters, job::Job};
+use gridhook_store::{
+    Batch, Family, Store, StoreError, WriteOp,
+    keys::{self, MetaKind},
+    log::{EventFinder, LogEnd},
+    records::{AppliedPosition, FloorRecord, StoredRecord},
 };
 
 /// Records checked between two calls of the observer.

@@ -49,16 +49,14 @@ pub use self::{
     loss::{LossReport, LostEvent},
 };
 use crate::{
-    event::{Lane, PartitionId, Seq, SubscriptionKey, Timestamp},
-    policy::record::Cursor,
-    repair::{
-        backup::{self, BackupError, BackupObserver, BackupProgress},
-        fsck::{self, CheckReport, CheckStop, RecordDecoders},
-    },
-    store::{
-        Batch, Family, Store, StoreError, keys,
-        rocks::{RocksOptions, RocksStore},
-    },
+    backup::{self, BackupError, BackupObserver, BackupProgress},
+    fsck::{self, CheckReport, CheckStop, RecordDecoders},
+};
+use gridhook_event::{Lane, PartitionId, Seq, SubscriptionKey, Timestamp};
+use gridhook_policy::record::Cursor;
+use gridhook_store::{
+    Batch, Family, Store, StoreError, keys,
+    rocks::{RocksOptions, RocksStore},
 };
 
 /// Changes in one write.

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::store::{
+use gridhook_store::{
     Family, Store as _, StoreError,
     keys::{self, MetaKind},
     records::{AppliedPosition, StoredRecord as _},

@@ -7,12 +7,10 @@ use std::{io, ops::ControlFlow, sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
 
-use crate::{
-    clock::Clock,
-    event::Timestamp,
-    policy::backup::BackupSchedule,
-    repair::backup::{BackupError, Backups},
-};
+use gridhook_clock::Clock;
+use gridhook_event::Timestamp;
+use gridhook_policy::backup::BackupSchedule;
+use gridhook_repair::backup::{BackupError, Backups};
 
 /// The interval between two looks at the clock, which may be set.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(10);

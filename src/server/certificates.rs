@@ -10,12 +10,10 @@ use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use x509_parser::parse_x509_certificate;
 
 use super::{client_address::ClientAddress, tls::ReloadableCertificate};
-use crate::{
-    admin::metrics::CertificateEnds,
-    config::{Config, IdentityConfig, IdentityProofConfig},
-    deliver::trust::{self, ClientCertificates},
-    event::Timestamp,
-};
+use gridhook_admin::metrics::CertificateEnds;
+use gridhook_config::{Config, IdentityConfig, IdentityProofConfig};
+use gridhook_deliver::trust::{self, ClientCertificates};
+use gridhook_event::Timestamp;
 
 /// A certificate that the server shows.
 pub(super) struct ShownCertificate {

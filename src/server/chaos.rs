@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::{
-    admin::ChaosTargets,
-    config::Config,
-    store::{Store, faults::FaultyStore},
-};
+use gridhook_admin::ChaosTargets;
+use gridhook_config::Config;
+use gridhook_store::{Store, faults::FaultyStore};
 
 /// Wraps the store in [`FaultyStore`] where `chaos.enabled` is set.
 pub(super) fn store(config: &Config, store: Arc<dyn Store>, targets: &ChaosTargets) -> Arc<dyn Store> {

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use super::tls::ReloadableCertificate;
-use crate::metrics::ListenerCounters;
+use gridhook_metrics::ListenerCounters;
 
 /// The addresses of the listeners for clients. The core of a shard has those of its process.
 #[derive(Clone)]

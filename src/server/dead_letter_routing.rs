@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::{
-    clock::Clock,
+use gridhook_clock::Clock;
+use gridhook_dead_letter as dead_letter;
+use gridhook_dead_letter::{DeadLetterActor, DeadLetterStores, DeadLetterTarget, DeadLetters, WaitingDeadLetters};
+use gridhook_engine::{
     control::registry::Registry,
-    dead_letter::{self, DeadLetterActor, DeadLetterStores, DeadLetterTarget, DeadLetters, WaitingDeadLetters},
-    event::Timestamp,
-    policy::{dead_letter_store::NamedStores, property},
-    subscription::SharedState,
     supervision::{Supervised, SupervisionHistory},
 };
+use gridhook_event::Timestamp;
+use gridhook_policy::{dead_letter_store::NamedStores, property};
+use gridhook_subscription::SharedState;
 
 /// Finds the destination of dead letters.
 #[derive(Clone)]

@@ -2,7 +2,10 @@
 
 use std::io;
 
-use crate::{admin, control::registry, dead_letter, journal};
+use gridhook_admin as admin;
+use gridhook_dead_letter as dead_letter;
+use gridhook_engine::control::registry;
+use gridhook_journal as journal;
 
 /// The server failed to start or to stop cleanly.
 #[derive(Debug, thiserror::Error)]
@@ -17,7 +20,7 @@ pub enum ServerError {
     },
     /// The store cannot be opened.
     #[error(transparent)]
-    Store(#[from] crate::store::rocks::OpenError),
+    Store(#[from] gridhook_store::rocks::OpenError),
     /// The journal cannot be recovered.
     #[error("{0}{advice}", advice = remedy(.0))]
     Journal(#[from] journal::Error),
@@ -35,7 +38,7 @@ pub enum ServerError {
     UseRule(#[from] super::use_rules::UseRuleError),
     /// The configuration file of `server.apply` cannot be read.
     #[error("server.apply: {0}")]
-    Declared(#[from] crate::declared::DeclaredError),
+    Declared(#[from] gridhook_declared::DeclaredError),
     /// A resource of that file cannot be created.
     #[error("server.apply: {0}")]
     Undone(#[from] admin::ApplyError),
@@ -81,7 +84,7 @@ pub enum ServerError {
     Folder(String),
     /// The certificates cannot be loaded.
     #[error(transparent)]
-    Trust(#[from] crate::deliver::trust::TrustError),
+    Trust(#[from] gridhook_deliver::trust::TrustError),
 }
 
 /// Advice for the operator of a store that cannot be served.

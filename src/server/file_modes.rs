@@ -20,10 +20,8 @@ use rustix::{
 };
 use tracing::warn;
 
-use crate::{
-    config::Config,
-    policy::dead_letter_store::{StoreAddress, StoreKind},
-};
+use gridhook_config::Config;
+use gridhook_policy::dead_letter_store::{StoreAddress, StoreKind};
 
 /// The mode bits of the group and of others.
 const OTHERS: u32 = 0o077;
@@ -91,7 +89,7 @@ fn below(data_dir: &Path, address: &StoreAddress) -> Option<OsString> {
     inside.components().next().map(|first| first.as_os_str().to_owned())
 }
 
-/// Makes the store's files private. The admin token's file is excluded, because [`crate::admin::admin_token`] checks who could have
+/// Makes the store's files private. The admin token's file is excluded, because [`gridhook_admin::admin_token`] checks who could have
 /// written it.
 pub(super) fn narrow(data_dir: &Path) -> io::Result<()> {
     let mut open = 0;

@@ -42,12 +42,10 @@ use tokio::{
 };
 
 use super::front::hop::{self, ListenerSide, OwnerConnector};
-use crate::{
-    admin::ForwardCounters,
-    cluster::{NodeAddress, Role},
-    publish::auth::host::LocalAddress,
-    pull::Peer,
-};
+use gridhook_admin::ForwardCounters;
+use gridhook_cluster::{NodeAddress, Role};
+use gridhook_publish::auth::host::LocalAddress;
+use gridhook_pull::Peer;
 
 /// How long a request waits for an owner that takes it.
 const OWNER_WAIT: Duration = Duration::from_secs(5);

@@ -10,21 +10,17 @@ use awc::{Client, Connector};
 use tracing::{info, warn};
 use url::Url;
 
-use crate::{
-    admin::admin_token::AdminToken,
-    config::{Config, IssuerConfig, KeySource},
-    control::{
-        record::token::{Grant, TokenRole},
-        tokens::Tokens,
-    },
-    deliver::TlsTrust,
-    publish::auth::{
-        AuthRules, Authenticator,
-        bearer::{self, AdminTokenCheck, BearerAuth, ClaimRule, Keyring, TokenIssuer, UnusableKeySet},
-        failed_auth::FailedAuthLimiter,
-        host::ServerNames,
-    },
+use gridhook_admin::admin_token::AdminToken;
+use gridhook_config::{Config, IssuerConfig, KeySource};
+use gridhook_deliver::TlsTrust;
+use gridhook_engine::control::tokens::Tokens;
+use gridhook_publish::auth::{
+    AuthRules, Authenticator,
+    bearer::{self, AdminTokenCheck, BearerAuth, ClaimRule, Keyring, TokenIssuer, UnusableKeySet},
+    failed_auth::FailedAuthLimiter,
+    host::ServerNames,
 };
+use gridhook_record::token::{Grant, TokenRole};
 
 /// A key set has a few kilobytes.
 const KEYS_BYTES_MAX: usize = 256 * 1024;

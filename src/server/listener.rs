@@ -27,14 +27,14 @@ use super::{
     router::{self, ShardRouter},
     tls, workers,
 };
-use crate::{
-    admin::{self, ChaosMode, ClusterContext, Control, ListenerRole, StandbyContext, admin_token, health},
-    config::Config,
-    dashboard,
-    metrics::ListenerCounters,
-    publish::{self, http::Publisher},
-    pull,
-};
+use gridhook_admin as admin;
+use gridhook_admin::{ChaosMode, ClusterContext, Control, ListenerRole, StandbyContext, admin_token, health};
+use gridhook_config::Config;
+use gridhook_dashboard as dashboard;
+use gridhook_metrics::ListenerCounters;
+use gridhook_publish as publish;
+use gridhook_publish::http::Publisher;
+use gridhook_pull as pull;
 
 /// The time for a 503 of `startup_responder` to reach its client before the server takes over the sockets.
 const INTERIM_WAIT: Duration = Duration::from_secs(1);

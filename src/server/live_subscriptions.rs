@@ -2,17 +2,15 @@
 
 use std::{pin::Pin, sync::Arc};
 
-use crate::{
-    control::registry::Registry,
-    dead_letter::{event::DeadLetterEvent, redrive},
-    event::{Lane, Schema, SubscriptionKey},
-    policy::record::{
-        RedrivePage,
-        job::{Job, JobKind},
-    },
-    publish::{self, PublishLimits},
-    store::chunk::SealedChunk,
+use gridhook_dead_letter::{event::DeadLetterEvent, redrive};
+use gridhook_engine::control::registry::Registry;
+use gridhook_event::{Lane, Schema, SubscriptionKey, chunk::SealedChunk};
+use gridhook_policy::record::{
+    RedrivePage,
+    job::{Job, JobKind},
 };
+use gridhook_publish as publish;
+use gridhook_publish::PublishLimits;
 
 /// Implements [`redrive::SubscriptionDirectory`] with the registry.
 pub(super) struct LiveSubscriptions {

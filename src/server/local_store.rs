@@ -9,10 +9,8 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    repair::seed::CLUSTER_ID,
-    store::rocks::{OpenError, RocksOptions, RocksStore, received},
-};
+use gridhook_repair::seed::CLUSTER_ID;
+use gridhook_store::rocks::{OpenError, RocksOptions, RocksStore, received};
 
 /// The interval between two checks whether the store is released.
 const CLOSE_POLL: Duration = Duration::from_millis(1);

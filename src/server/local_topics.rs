@@ -5,15 +5,11 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
-use crate::{
-    control::{
-        record::topic::key_in_namespace,
-        registry::{Registry, TopicHandle},
-    },
-    deliver::resource::{LocalTopics, PublishFailure},
-    publish::{Refusal, http::Publisher},
-    server::router::OtherShards,
-};
+use crate::router::OtherShards;
+use gridhook_deliver::resource::{LocalTopics, PublishFailure};
+use gridhook_engine::control::registry::{Registry, TopicHandle};
+use gridhook_publish::{Refusal, http::Publisher};
+use gridhook_record::topic::key_in_namespace;
 
 /// The topics of this server. The registry has the senders, which have this: it must not keep them alive, or the store would
 /// never be released.

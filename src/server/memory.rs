@@ -11,7 +11,7 @@ use std::{fs, hint::black_box, path::Path, time::Duration};
 use bytesize::ByteSize;
 
 use super::ServerError;
-use crate::config::Config;
+use gridhook_config::Config;
 
 /// Longer than the allocator keeps free pages, and seldom enough to cost nothing.
 const EVERY: Duration = Duration::from_secs(2);

@@ -10,12 +10,11 @@ use actix_web::web;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{issuer, settings, tls::ReloadableCertificate};
-use crate::{
-    admin::{Control, admin_token},
-    config::{self, Config, Secret, SettingSources},
-    deliver::{ClientCertificates, TlsTrust},
-    telemetry::LogFilter,
-};
+use gridhook_admin::{Control, admin_token};
+use gridhook_config as config;
+use gridhook_config::{Config, Secret, SettingSources};
+use gridhook_deliver::{ClientCertificates, TlsTrust};
+use gridhook_telemetry::LogFilter;
 
 /// The settings that are applied at once.
 const APPLIED: [&str; 4] = ["log.filter", "metrics.public", "metrics.token", "server.admin_token"];

@@ -32,25 +32,26 @@ use super::{
     timekeeping::Timekeeper,
     use_rules,
 };
-use crate::{
-    admin::{self, ChaosTargets, Control, SpreadTopics, admin_token::AdminToken, health, metrics::MetricSources},
-    clock::Clock,
+use gridhook_admin as admin;
+use gridhook_admin::{ChaosTargets, Control, SpreadTopics, admin_token::AdminToken, health, metrics::MetricSources};
+use gridhook_clock::Clock;
+use gridhook_dead_letter::DeadLetterStores;
+use gridhook_deliver::ClientOptions;
+use gridhook_engine::{
     control::registry::{Registry, StartQueue},
-    dead_letter::DeadLetterStores,
-    deliver::ClientOptions,
-    event::Timestamp,
-    journal::{FatalHandler, Scrub, WriterThreads},
-    metrics::ListenerCounters,
-    publish::{
-        auth::{bearer::TokenIssuer, failed_auth::FailedAuthLimiter},
-        http::Publisher,
-    },
-    pull::LockTokenSealer,
-    repair::backup::Backups,
-    store::{Store, rocks::RocksStore},
     supervision::{Lifeline, actor_factory},
-    telemetry::trace::{TraceExporter, Tracer},
 };
+use gridhook_event::Timestamp;
+use gridhook_journal::{FatalHandler, Scrub, WriterThreads};
+use gridhook_metrics::ListenerCounters;
+use gridhook_publish::{
+    auth::{bearer::TokenIssuer, failed_auth::FailedAuthLimiter},
+    http::Publisher,
+};
+use gridhook_pull::LockTokenSealer;
+use gridhook_repair::backup::Backups;
+use gridhook_store::{Store, rocks::RocksStore};
+use gridhook_telemetry::trace::{TraceExporter, Tracer};
 
 /// The longest time that requests to a node are waited for whose start was abandoned.
 const RESPONDER_WAIT: Duration = Duration::from_secs(1);

@@ -3,37 +3,37 @@
 use std::{collections::BTreeMap, io, net::SocketAddr, sync::Arc};
 
 use super::descriptors::DescriptorBudget;
-use crate::{
-    admin::{
-        EditionTables,
-        admin_token::AdminToken,
-        metrics::{Exposition, MetricSources, MetricsAccess, SeriesLimits, Spans},
-        model,
-    },
-    api::server::SettingView,
-    cli::destination::open_sink,
-    config::{self, BacklogFull, Config},
-    control::{registry::RegistryRules, validation::ValidationSettings},
-    dead_letter::Sink,
-    deliver::{
-        self, AddressRules, ClientCertificates, Sockets, TlsTrust,
-        assertion::IdentityCertificate,
-        identity::{IdentityProof, ServerIdentity},
-        resolver::Resolver,
-        resource::{Connection, Connections, Credential},
-        trust::{self, MinimumTlsVersion, TrustRoots},
-    },
-    event::Timestamp,
-    journal,
-    policy::{
-        edition::{self, Edition},
-        validation::HandshakeTimes,
-    },
-    publish,
-    publish::auth::failed_auth::{FailedAuthLimiter, FailedAuthLimits},
-    subscription::DeliveryContext,
-    telemetry::trace::{SpanCounts, Tracer},
+use gridhook_admin::{
+    EditionTables,
+    admin_token::AdminToken,
+    metrics::{Exposition, MetricSources, MetricsAccess, SeriesLimits, Spans},
+    model,
 };
+use gridhook_api::server::SettingView;
+use gridhook_config as config;
+use gridhook_config::{BacklogFull, Config};
+use gridhook_dead_letter::Sink;
+use gridhook_deliver as deliver;
+use gridhook_deliver::{
+    AddressRules, ClientCertificates, Sockets, TlsTrust,
+    assertion::IdentityCertificate,
+    identity::{IdentityProof, ServerIdentity},
+    resolver::Resolver,
+    resource::{Connection, Connections, Credential},
+    trust::{self, MinimumTlsVersion, TrustRoots},
+};
+use gridhook_engine::control::{registry::RegistryRules, validation::ValidationSettings};
+use gridhook_event::Timestamp;
+use gridhook_journal as journal;
+use gridhook_policy::{
+    edition::{self, Edition},
+    validation::HandshakeTimes,
+};
+use gridhook_publish as publish;
+use gridhook_publish::auth::failed_auth::{FailedAuthLimiter, FailedAuthLimits};
+use gridhook_storage::destination::open_sink;
+use gridhook_subscription::DeliveryContext;
+use gridhook_telemetry::trace::{SpanCounts, Tracer};
 
 /// The server's own limits, which no edition changes. Without batching a request has one event.
 const EVENTS_PER_BATCH: model::ValueRange = model::ValueRange { min: 1, max: 5000, default: 1 };

@@ -39,14 +39,12 @@ use super::{
     startup_responder::StartupResponder,
     workers,
 };
-use crate::{
-    admin::health::{CoreHealth, ServerHealth, StartPhase, StartStep},
-    cluster::shard_of,
-    config::{Config, ObjectStoreConfig},
-    declared::Declared,
-    policy::dead_letter_store::StoreKind,
-    store::rocks::STORE,
-};
+use gridhook_admin::health::{CoreHealth, ServerHealth, StartPhase, StartStep};
+use gridhook_cluster::shard_of;
+use gridhook_config::{Config, ObjectStoreConfig};
+use gridhook_declared::Declared;
+use gridhook_policy::dead_letter_store::StoreKind;
+use gridhook_store::rocks::STORE;
 
 /// The folder of the stores in the data folder.
 pub(super) const FOLDER: &str = "shards";

@@ -8,7 +8,8 @@ use tokio::{
 };
 
 use super::{ServerError, io_error};
-use crate::{control::registry::Registry, metrics::ListenerCounters};
+use gridhook_engine::control::registry::Registry;
+use gridhook_metrics::ListenerCounters;
 
 /// The exit status after a second signal.
 const EX_AT_ONCE: i32 = 130;

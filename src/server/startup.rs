@@ -26,36 +26,35 @@ use super::{
     system_topic::SystemTopic,
     timekeeping::{self, Timekeeper},
 };
-use crate::{
-    admin::{self, ChaosTargets, Control, DeadLetterHandle, admin_token, health, metrics::MetricSources},
-    cli::{
-        destination::destination,
-        fsck::{decoders, store_options},
-    },
-    clock::{Clock, OwnerClock},
-    config::{Config, Secret},
+use gridhook_admin as admin;
+use gridhook_admin::{ChaosTargets, Control, DeadLetterHandle, admin_token, health, metrics::MetricSources};
+use gridhook_clock::{Clock, OwnerClock};
+use gridhook_config::{Config, Secret};
+use gridhook_dead_letter as dead_letter;
+use gridhook_dead_letter::{DeadLetterStores, Redrives};
+use gridhook_declared::Declared;
+use gridhook_deliver::ClientOptions;
+use gridhook_engine::{
     control::{
         audit::{AuditLimits, AuditTrail},
         expiry, filter_versions,
         registry::{self, Registry},
         validation::EndpointValidator,
     },
-    dead_letter::{self, DeadLetterStores, Redrives},
-    declared::Declared,
-    deliver::ClientOptions,
-    event::PartitionId,
-    journal::{self, Journal, WriterThreads},
-    publish::{auth::Authenticator, http::Publisher},
-    repair::backup::Backups,
-    store::{
-        StoreError,
-        chunk::Chunk,
-        rocks::{RocksOptions, RocksStore, STORE},
-    },
-    subscription::{ReadBudget, SharedState, SubscriptionContext},
     supervision::{Lifeline, SupervisionHistory, supervise},
-    telemetry::trace::{self, TraceExporter, Tracer},
 };
+use gridhook_event::{PartitionId, chunk::Chunk};
+use gridhook_journal as journal;
+use gridhook_journal::{Journal, WriterThreads};
+use gridhook_publish::{auth::Authenticator, http::Publisher};
+use gridhook_repair::backup::Backups;
+use gridhook_storage::{decoders, destination::destination, store_options};
+use gridhook_store::{
+    StoreError,
+    rocks::{RocksOptions, RocksStore, STORE},
+};
+use gridhook_subscription::{ReadBudget, SharedState, SubscriptionContext};
+use gridhook_telemetry::trace::{self, TraceExporter, Tracer};
 
 /// The exit status after an error of the store: `EX_IOERR` of `sysexits.h`.
 const EX_IOERR: i32 = 74;

@@ -15,10 +15,8 @@ use super::{
     descriptors::DescriptorBudget,
     listener::{HttpListener, Standby},
 };
-use crate::{
-    admin::health::{ServerHealth, StepProgress},
-    config::Config,
-};
+use gridhook_admin::health::{ServerHealth, StepProgress};
+use gridhook_config::Config;
 
 /// The interim server.
 pub(super) struct StartupResponder(ServerHandle);

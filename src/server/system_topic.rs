@@ -5,7 +5,7 @@
 //! - An event about an event subscription to which system events are delivered is never published. Its endpoint would
 //!   receive its own failures without end.
 //! - Each dead-letter file is announced at least once. The id of its event is the file's GUID, so a repeated one has the same
-//!   id. All other events are published at most once, and may be dropped (`crate::control::system_events`).
+//!   id. All other events are published at most once, and may be dropped (`gridhook_engine::control::system_events`).
 //! - A topic that does not exist or rejects an event is logged. It holds up nothing.
 //! - In a cluster with several shards the shard of the topic's name publishes its events, and each other one only if the topic is
 //!   spread: then it has a part of it.
@@ -20,23 +20,20 @@ use tokio::sync::mpsc;
 
 use self::watch::Watch;
 use super::{certificates::ShownCertificates, local_topics, router::OtherShards, settings, startup::Core};
-use crate::{
-    cluster::shard_of,
-    config,
-    control::{
-        registry::{Registry, TopicHandle},
-        system_events::{SystemEvent, SystemEvents},
-    },
-    dead_letter::{self, FileWritten, sink::BlobLocation},
-    deliver::resource::Resource,
-    event::{PartitionId, Schema, WallTime},
-    journal::{self, Journal},
-    publish::{
-        self,
-        schema::{self, EventTarget, RequestContent},
-    },
-    store::chunk::ChunkBuilder,
+use gridhook_cluster::shard_of;
+use gridhook_config as config;
+use gridhook_dead_letter as dead_letter;
+use gridhook_dead_letter::{FileWritten, sink::BlobLocation};
+use gridhook_deliver::resource::Resource;
+use gridhook_engine::control::{
+    registry::{Registry, TopicHandle},
+    system_events::{SystemEvent, SystemEvents},
 };
+use gridhook_event::{PartitionId, Schema, WallTime, chunk::ChunkBuilder};
+use gridhook_journal as journal;
+use gridhook_journal::Journal;
+use gridhook_publish as publish;
+use gridhook_publish::schema::{self, EventTarget, RequestContent};
 
 /// Wait before an event is published again that the journal did not accept.
 const RETRY_WAIT: Duration = Duration::from_secs(1);

@@ -9,10 +9,8 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    clock::{Clock, ClockJump, ClockLimits, ClockRecord, OwnerClock, Skew},
-    config::Config,
-};
+use gridhook_clock::{Clock, ClockJump, ClockLimits, ClockRecord, OwnerClock, Skew};
+use gridhook_config::Config;
 
 /// The name of the file in the data folder.
 const FILE: &str = "clock";

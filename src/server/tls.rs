@@ -28,12 +28,10 @@ use tokio::signal::unix::Signal;
 #[cfg(feature = "nats")]
 use tokio::signal::unix::{SignalKind, signal};
 
+use gridhook_config as config;
+use gridhook_deliver::trust::{self, identity};
 #[cfg(feature = "nats")]
-use crate::deliver::trust::{MinimumTlsVersion, TrustRoots};
-use crate::{
-    config,
-    deliver::trust::{self, identity},
-};
+use gridhook_deliver::trust::{MinimumTlsVersion, TrustRoots};
 
 /// A certificate in use.
 #[derive(Debug)]

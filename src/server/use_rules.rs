@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
-    admin::uses::UseRules,
-    config::Config,
-    control::record::{subscription::TokenAudience, token::UserScopes},
-    deliver::resource::Connections,
-};
+use gridhook_admin::uses::UseRules;
+use gridhook_config::Config;
+use gridhook_deliver::resource::Connections;
+use gridhook_record::{subscription::TokenAudience, token::UserScopes};
 
 /// A rule cannot be read.
 #[derive(Debug, thiserror::Error)]

@@ -5,11 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{
-    event::{Lane, Seq},
-    policy::record::{
-        Counters, Cursor, DeadLetterRecord, DueKey, LaneCursor, PendingDelivery, RecordChange, Traffic, job::Job,
-    },
+use gridhook_event::{Lane, Seq};
+use gridhook_policy::record::{
+    Counters, Cursor, DeadLetterRecord, DueKey, LaneCursor, PendingDelivery, RecordChange, Traffic, job::Job,
 };
 
 /// A subscription's records.

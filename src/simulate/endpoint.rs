@@ -8,13 +8,11 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::{
-    event::{Seq, Timestamp},
-    policy::{
-        SendItem,
-        outcome::{Failure, Outcome, RequestResult},
-    },
-    simulate::endpoint_model::{AvailabilityPeriod, EndpointModel},
+use crate::endpoint_model::{AvailabilityPeriod, EndpointModel};
+use gridhook_event::{Seq, Timestamp};
+use gridhook_policy::{
+    SendItem,
+    outcome::{Failure, Outcome, RequestResult},
 };
 
 /// Latency of a healthy endpoint with a network and a small database: 20 to 80 milliseconds.

@@ -7,7 +7,7 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use humantime_serde::re::humantime::{format_duration, parse_duration};
 
-use crate::event::Timestamp;
+use gridhook_event::Timestamp;
 
 /// A model of endpoint behaviour.
 #[derive(Clone, Copy, Debug, PartialEq)]

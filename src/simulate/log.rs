@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 
-use crate::event::{Event, EventRanges, Schema, Seq, TextRange, Timestamp};
+use gridhook_event::{Event, EventRanges, Schema, Seq, TextRange, Timestamp};
 
 /// Events per read, like the journal's slices: several batches, so that a subscription can catch up.
 const SLICE: usize = 256;

@@ -16,13 +16,11 @@ use plotters::{
 };
 
 use crate::{
-    event::Timestamp,
-    simulate::{
-        ReportRow, START, SimulationReport,
-        series::SeriesBin,
-        table::{brief, number},
-    },
+    ReportRow, START, SimulationReport,
+    series::SeriesBin,
+    table::{brief, number},
 };
+use gridhook_event::Timestamp;
 
 const COLUMNS: usize = 3;
 const PANEL: (u32, u32) = (400, 230);

@@ -7,7 +7,9 @@ use std::{
     sync::Arc,
 };
 
-use crate::{event::Timestamp, policy::OutgoingBatch, simulate::endpoint::SimulatedReply};
+use crate::endpoint::SimulatedReply;
+use gridhook_event::Timestamp;
+use gridhook_policy::OutgoingBatch;
 
 /// A scheduled event.
 #[derive(Debug)]

@@ -5,10 +5,8 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use crate::{
-    event::{Seq, Timestamp},
-    simulate::{endpoint::SimulatedEndpoint, endpoint_model::AvailabilityPeriod, log::SimulatedLog},
-};
+use crate::{endpoint::SimulatedEndpoint, endpoint_model::AvailabilityPeriod, log::SimulatedLog};
+use gridhook_event::{Seq, Timestamp};
 
 /// Rates are events per minute. Over a shorter time, a rate of a few events per hour would be noise.
 const MINUTE: Duration = Duration::from_secs(60);

@@ -9,12 +9,10 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::{
-    policy::record::Counters,
-    simulate::{
-        START, SimulationPlan, endpoint_model::AvailabilityPeriod, log::SimulatedLog, recovery::EndpointReturn,
-        series::AttemptSeries, subscriber::Subscriber,
-    },
+    START, SimulationPlan, endpoint_model::AvailabilityPeriod, log::SimulatedLog, recovery::EndpointReturn,
+    series::AttemptSeries, subscriber::Subscriber,
 };
+use gridhook_policy::record::Counters;
 
 /// The report of a simulation.
 #[derive(Debug, Serialize, ToSchema)]

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::event::Timestamp;
+use gridhook_event::Timestamp;
 
 /// Maximum number of bins: more would be narrower than the plot can show.
 const BINS_MAX: u64 = 300;

@@ -12,22 +12,20 @@ use std::{
 use fastrand::Rng;
 
 use crate::{
-    event::{Lane, RequestId, Seq, Timestamp},
-    policy::{
-        Effect, Input, OutgoingBatch, Subscription, SubscriptionSettings, SubscriptionWrite,
-        outcome::{Outcome, Reason},
-        record::{Cursor, DueKey, FetchedPending, LaneCursor, LedgerEntry, LedgerEvent, RecordChange, Traffic},
-        retry::Jitter,
-        retry_window::WINDOW,
-    },
-    simulate::{
-        disk::SimulatedStore,
-        endpoint::{SimulatedEndpoint, SimulatedReply},
-        log::SimulatedLog,
-        queue::{EventQueue, ScheduledEvent, SubscriberEvent},
-        recovery::RecoveryWatch,
-        series::AttemptSeries,
-    },
+    disk::SimulatedStore,
+    endpoint::{SimulatedEndpoint, SimulatedReply},
+    log::SimulatedLog,
+    queue::{EventQueue, ScheduledEvent, SubscriberEvent},
+    recovery::RecoveryWatch,
+    series::AttemptSeries,
+};
+use gridhook_event::{Lane, RequestId, Seq, Timestamp};
+use gridhook_policy::{
+    Effect, Input, OutgoingBatch, Subscription, SubscriptionSettings, SubscriptionWrite,
+    outcome::{Outcome, Reason},
+    record::{Cursor, DueKey, FetchedPending, LaneCursor, LedgerEntry, LedgerEvent, RecordChange, Traffic},
+    retry::Jitter,
+    retry_window::WINDOW,
 };
 
 /// A sync of an ordinary disk.

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use crate::simulate::{ReportRow, SimulationReport};
+use crate::{ReportRow, SimulationReport};
 
 type ReportColumns<'a> = &'a [(&'a str, fn(&ReportRow) -> String)];
 

@@ -24,10 +24,8 @@ use std::{
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::{
-    event::{PartitionId, Seq},
-    store::{Family, Store, StoreError, Visit, layer::StoreLayer},
-};
+use crate::{Family, Store, StoreError, Visit, layer::StoreLayer};
+use gridhook_event::{PartitionId, Seq};
 
 /// The known damage, and the progress of the scrub. Clones share their state.
 #[derive(Clone, Debug, Default)]
@@ -163,17 +161,17 @@ impl Damage {
         is_new
     }
 
-    pub(crate) fn scrub(&self, bytes: u64) {
+    pub fn scrub(&self, bytes: u64) {
         self.0.scrubbed.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Begins a pass over all tables.
-    pub(crate) fn begin_pass(&self) {
+    pub fn begin_pass(&self) {
         self.known().pass += 1;
     }
 
     /// Ends a pass: damage that it did not find again is forgotten. Returns the families that are readable again.
-    pub(crate) fn end_pass(&self) -> Vec<Family> {
+    pub fn end_pass(&self) -> Vec<Family> {
         let mut known = self.known();
         let pass = known.pass;
         known.gaps.retain(|_, (_, met)| *met == pass);
@@ -210,13 +208,13 @@ pub(super) fn follows_gap(store: &dyn Store, partition: PartitionId, at: Seq) ->
 }
 
 /// A store that records damage and continues past it, except in families that must be complete.
-pub(crate) struct TolerantStore {
+pub struct TolerantStore {
     store: Arc<dyn Store>,
     damage: Damage,
 }
 
 impl TolerantStore {
-    pub(crate) fn new(store: Arc<dyn Store>, damage: Damage) -> Self {
+    pub fn new(store: Arc<dyn Store>, damage: Damage) -> Self {
         Self { store, damage }
     }
 
@@ -285,7 +283,7 @@ impl StoreLayer for TolerantStore {
 }
 
 /// Like [`Store::scan`], but continues past unreadable blocks. Calls `missing` for each of them.
-pub(crate) fn scan_past(
+pub fn scan_past(
     store: &dyn Store,
     family: Family,
     from: &[u8],
@@ -320,7 +318,7 @@ const KEY_MAX: usize = 48;
 
 /// Approximately the least key, from `from` on, at which a scan can read again; [`None`] if nothing up to `upper` can
 /// be read.
-pub(crate) fn next_readable(
+pub fn next_readable(
     store: &dyn Store,
     family: Family,
     from: &[u8],

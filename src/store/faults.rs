@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use crate::store::{Batch, Store, StoreError, layer::StoreLayer};
+use crate::{Batch, Store, StoreError, layer::StoreLayer};
 
 /// The longest stall of a write, if no operator ends it.
 pub const STALL_MAX: Duration = Duration::from_secs(60);

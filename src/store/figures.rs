@@ -1,6 +1,6 @@
 //! Measurements of a store, for the metrics endpoint.
 
-use crate::store::Family;
+use crate::Family;
 
 /// Measurements of a store. Counters start at 0 with the process.
 #[derive(Clone, Debug, Default)]

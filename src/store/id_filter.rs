@@ -20,12 +20,11 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use bytes::Bytes;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use super::{chunk::Chunk, codec::RecordReader, keys};
-use crate::{
-    event::{IdMap, PartitionId, Seq},
-    policy::record::LEDGER_BLOCK,
-    store::{Batch, Family, Store, StoreError, log::read_log},
-};
+use super::keys;
+use crate::{Batch, Family, Store, StoreError, log::read_log};
+use gridhook_event::{IdMap, PartitionId, Seq};
+use gridhook_event::{chunk::Chunk, codec::RecordReader};
+use gridhook_policy::record::LEDGER_BLOCK;
 
 /// The version of the record.
 const VERSION: u8 = 1;
@@ -117,12 +116,12 @@ struct OpenBlock {
 
 /// The open blocks, one for each partition that is appended to.
 #[derive(Debug, Default)]
-pub(crate) struct OpenBlocks(IdMap<PartitionId, OpenBlock>);
+pub struct OpenBlocks(IdMap<PartitionId, OpenBlock>);
 
 impl OpenBlocks {
     /// Adds the ids of a chunk, and adds the filter of each block that it completes to `batch`. If `batch` is not
     /// written, [`OpenBlocks::forget`] must be called.
-    pub(crate) fn append(&mut self, store: &dyn Store, batch: &mut Batch, id: PartitionId, chunk: &Chunk) {
+    pub fn append(&mut self, store: &dyn Store, batch: &mut Batch, id: PartitionId, chunk: &Chunk) {
         let mut closed = Vec::new();
         let begin = |seq: Seq| OpenBlock { block: block_of(seq), from: seq, ids: IdFilter::default() };
         let open = self.0.entry(id).or_insert_with(|| begin(chunk.first));
@@ -148,12 +147,12 @@ impl OpenBlocks {
     }
 
     /// The last append to a partition was not written.
-    pub(crate) fn forget(&mut self, id: PartitionId) {
+    pub fn forget(&mut self, id: PartitionId) {
         self.0.remove(&id);
     }
 
     /// The appends were written.
-    pub(crate) fn written(&mut self) {
+    pub fn written(&mut self) {
         if self.0.len() > OPEN_MAX {
             self.0.clear();
         }
@@ -171,7 +170,7 @@ fn complete(
 }
 
 /// The first event of a block, from `floor` on, whose id is missing in its filter.
-pub(crate) fn missed(
+pub fn missed(
     store: &dyn Store,
     id: PartitionId,
     block: u64,
@@ -227,13 +226,7 @@ const BLOCKS_MAX: usize = 1024;
 const SEARCH_BYTES: usize = 8 << 20;
 
 /// Searches for an id in the log of a partition from `from` to `end`, or to the limits of one search.
-pub(crate) fn find(
-    store: &dyn Store,
-    id: PartitionId,
-    wanted: &str,
-    from: Seq,
-    end: Seq,
-) -> Result<FoundIds, StoreError> {
+pub fn find(store: &dyn Store, id: PartitionId, wanted: &str, from: Seq, end: Seq) -> Result<FoundIds, StoreError> {
     let mut found = FoundIds { seqs: Vec::new(), upto: from };
     let (mut blocks, mut bytes) = (0, 0);
     while found.upto < end && blocks < BLOCKS_MAX && bytes < SEARCH_BYTES {
@@ -266,7 +259,7 @@ pub(crate) fn find(
 }
 
 /// Searches for an id among the carried events of a partition from `from` to `floor`, or to the limits of one search.
-pub(crate) fn find_carried(
+pub fn find_carried(
     store: &dyn Store,
     id: PartitionId,
     wanted: &str,

@@ -7,7 +7,7 @@
 //! - The kind comes first although each family except two has only one: a key without its family, in a file or a
 //!   dump, identifies itself.
 //!
-//! Ranges are half open, as [`store::Store::scan`](crate::store::Store::scan) takes them. A parser returns `None` for a
+//! Ranges are half open, as [`store::Store::scan`](crate::Store::scan) takes them. A parser returns `None` for a
 //! key that is too short, too long or of another kind.
 
 mod meta;
@@ -19,12 +19,10 @@ pub use self::meta::{
     floor, loss, loss_value, meta, meta_of, parse_filter_name, parse_floor, parse_loss, parse_meta, parse_reap,
     parse_redrive_name, reap, reaps, redrive, redrive_name,
 };
-use super::codec::RecordReader;
-use crate::{
-    event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    policy::record::{ExcerptKey, LEDGER_BLOCK},
-    store::{Family, records::IdDigest},
-};
+use crate::{Family, records::IdDigest};
+use gridhook_event::codec::RecordReader;
+use gridhook_event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp};
+use gridhook_policy::record::{ExcerptKey, LEDGER_BLOCK};
 
 /// A field of a key.
 trait Field: Sized {
@@ -244,7 +242,7 @@ pub fn cursors() -> Range<Vec<u8>> {
 }
 
 /// The subscription of a cursor or a ledger line, by the beginning of its key.
-pub(crate) fn subscription_of(key: &[u8]) -> Option<SubscriptionKey> {
+pub fn subscription_of(key: &[u8]) -> Option<SubscriptionKey> {
     let mut reader = RecordReader::new(key);
     let kinds = [KeyKind::Cursor, KeyKind::Ledger, KeyKind::LedgerByTime];
     let kind = reader.u8()?;

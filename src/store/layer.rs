@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::{
-    event::{PartitionId, Seq, Timestamp},
-    store::{Batch, Family, Store, StoreError, Visit, damage::Damage, figures::StoreFigures},
-};
+use crate::{Batch, Family, Store, StoreError, Visit, damage::Damage, figures::StoreFigures};
+use gridhook_event::{PartitionId, Seq, Timestamp};
 
 /// A store above another one. Each method of [`Store`] is passed on unless the layer has its own.
 pub trait StoreLayer: Send + Sync + 'static {

@@ -20,11 +20,9 @@ use super::{
     keys::{self, LineKey},
     records::{EncodedLine, EncodedLines, event_byte, ledger_lines, ledger_record},
 };
-use crate::{
-    event::{Lane, Seq, SubscriptionKey, Timestamp},
-    policy::record::{LEDGER_BLOCK, LedgerEntry, LedgerLine, SeqRun},
-    store::{Batch, Family, Store, StoreError},
-};
+use crate::{Batch, Family, Store, StoreError};
+use gridhook_event::{Lane, Seq, SubscriptionKey, Timestamp};
+use gridhook_policy::record::{LEDGER_BLOCK, LedgerEntry, LedgerLine, SeqRun};
 
 /// The maximum time between the lines of a record by time. A reader begins this much earlier.
 const RECORD_SPAN: Duration = Duration::from_secs(5);
@@ -133,7 +131,7 @@ fn parts(runs: &[SeqRun]) -> Vec<Vec<SeqRun>> {
 }
 
 /// Whether the lines of a record match `key`, by event or by time.
-pub(crate) fn is_at(lines: &[LedgerLine], key: LineKey, is_by_event: bool) -> bool {
+pub fn is_at(lines: &[LedgerLine], key: LineKey, is_by_event: bool) -> bool {
     let all: Vec<LineKey> = lines.iter().map(|line| key_of(key.subscription_key, line)).collect();
     let is_whole = if is_by_event {
         let in_one_block = |line: &LedgerLine| match &line.entry.runs[..] {
@@ -149,7 +147,7 @@ pub(crate) fn is_at(lines: &[LedgerLine], key: LineKey, is_by_event: bool) -> bo
 }
 
 /// The lines of an event from `from` on. Reads at most `looks` lines of its block, and the rest of their last record.
-pub(crate) fn of_event(
+pub fn of_event(
     store: &dyn Store,
     subscription_key: SubscriptionKey,
     seq: Seq,
@@ -178,7 +176,7 @@ pub(crate) fn of_event(
 
 /// The lines in `range` for which `wanted` returns true: at most `max`. Reads at most `looks` lines of the
 /// range, and the rest of their last record.
-pub(crate) fn between(
+pub fn between(
     store: &dyn Store,
     range: &Range<Vec<u8>>,
     max: usize,
@@ -231,7 +229,7 @@ impl LedgerPage {
 }
 
 /// The time of a subscription's oldest line.
-pub(crate) fn oldest(store: &dyn Store, subscription_key: SubscriptionKey) -> Result<Option<Timestamp>, StoreError> {
+pub fn oldest(store: &dyn Store, subscription_key: SubscriptionKey) -> Result<Option<Timestamp>, StoreError> {
     let mut oldest = None;
     let range = keys::ledger_between(subscription_key, Timestamp::default(), Timestamp::NEVER);
     store.scan(Family::Ledger, &range.start, &range.end, &mut |key, _| {

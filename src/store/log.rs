@@ -3,19 +3,16 @@
 //! A slice is bounded in bytes. Where an iterator stops at a damaged block, chunks are looked up one by one (`walk`), so that
 //! only the events in damaged blocks are lost.
 
-pub(crate) mod walk;
+pub mod walk;
 
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
-use crate::{
-    event::{Event, PartitionId, Seq},
-    store::{
-        Family, Store, StoreError,
-        chunk::{Chunk, LogTail},
-        keys,
-    },
+use crate::{Family, Store, StoreError, keys};
+use gridhook_event::{
+    Event, PartitionId, Seq,
+    chunk::{Chunk, LogTail},
 };
 
 /// Where a partition's log ends.
@@ -35,7 +32,7 @@ pub struct LogSlice {
     /// End of the range that was read.
     pub upto: Seq,
     /// Whether the whole range is unreadable because of damage. Then there are no chunks, and the range is recorded in
-    /// [`Damage`](crate::store::damage::Damage).
+    /// [`Damage`](crate::damage::Damage).
     pub is_missing: bool,
 }
 
@@ -43,7 +40,7 @@ pub struct LogSlice {
 ///
 /// If the store records damage, the slice ends before the first unreadable chunk. If it starts at one, the slice is the
 /// gap.
-pub(crate) fn read_log(
+pub fn read_log(
     store: &dyn Store,
     partition: PartitionId,
     from: Seq,
@@ -122,14 +119,14 @@ fn scan_chunks(
 }
 
 /// Decodes a record of [`Family::Log`].
-pub(crate) fn chunk_of(key: &[u8], value: Bytes) -> Result<Chunk, StoreError> {
+pub fn chunk_of(key: &[u8], value: Bytes) -> Result<Chunk, StoreError> {
     let (_, first) = keys::parse_log(key).ok_or_else(|| StoreError::damaged("a key of the log cannot be parsed"))?;
     Chunk::decode(first, value).map_err(StoreError::damaged)
 }
 
 /// Finds events by sequence: in the log, or else in [`Family::Carried`]. It keeps the chunk that it read last, because events
 /// that are looked up together are often in the same chunk.
-pub(crate) struct EventFinder<'a> {
+pub struct EventFinder<'a> {
     store: &'a dyn Store,
     partition: PartitionId,
     last: Vec<Event>,
@@ -138,17 +135,17 @@ pub(crate) struct EventFinder<'a> {
 }
 
 impl<'a> EventFinder<'a> {
-    pub(crate) fn new(store: &'a dyn Store, partition: PartitionId) -> Self {
+    pub fn new(store: &'a dyn Store, partition: PartitionId) -> Self {
         Self { store, partition, last: Vec::new(), apart: false }
     }
 
     /// The same, without filling the block cache: for a caller that reads each chunk once.
-    pub(crate) fn apart(store: &'a dyn Store, partition: PartitionId) -> Self {
+    pub fn apart(store: &'a dyn Store, partition: PartitionId) -> Self {
         Self { apart: true, ..Self::new(store, partition) }
     }
 
     /// Finds the event at `seq`. The event owns its bytes, so that one small event does not keep a whole chunk in memory.
-    pub(crate) fn find(&mut self, seq: Seq) -> Result<Option<Event>, StoreError> {
+    pub fn find(&mut self, seq: Seq) -> Result<Option<Event>, StoreError> {
         let known = |events: &[Event]| Some((events.first()?.seq, events.last()?.seq));
         if known(&self.last).is_none_or(|(first, last)| seq < first || last < seq) {
             self.last = self.read(seq)?;
@@ -191,7 +188,7 @@ impl<'a> EventFinder<'a> {
     }
 
     /// Like [`EventFinder::find`], but if the store records damage, an unreadable event is recorded and returned as [`None`].
-    pub(crate) fn find_if_readable(&mut self, seq: Seq) -> Result<Option<Event>, StoreError> {
+    pub fn find_if_readable(&mut self, seq: Seq) -> Result<Option<Event>, StoreError> {
         match (self.find(seq), self.store.damage()) {
             (Err(StoreError::Damaged(_)), Some(damage)) => {
                 if !seq.is_apart() {

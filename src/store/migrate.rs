@@ -12,7 +12,7 @@ use super::{
     keys::{self, MetaKind},
     rocks::FORMAT,
 };
-use crate::store::{Batch, Family, Store, StoreError};
+use crate::{Batch, Family, Store, StoreError};
 
 /// The maximum number of records changed in one write.
 pub const PART: usize = 1024;

@@ -22,25 +22,23 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
-pub(crate) use self::lines::{EncodedLine, ledger_record};
+pub use self::lines::{EncodedLine, ledger_record};
 pub use self::{
     applied::AppliedPosition,
     lines::{EncodedLines, LinesMark},
     page::{OutcomePage, PageCursor, PageEntry},
     published_id::{IdDigest, PublishedId},
 };
-use super::{
+use super::keys::LineKey;
+use gridhook_event::{Lane, Seq, Timestamp};
+use gridhook_event::{
     chunk::LogTail,
     codec::{RecordReader, put_varint},
-    keys::LineKey,
 };
-use crate::{
-    event::{Lane, Seq, Timestamp},
-    policy::{
-        outcome::{LastOutcome, Outcome, Reason},
-        record::{
-            DeadLetterRecord, Excerpt, LedgerEntry, LedgerEvent, LedgerLine, PendingDelivery, SeqRun, lease::LeaseStep,
-        },
+use gridhook_policy::{
+    outcome::{LastOutcome, Outcome, Reason},
+    record::{
+        DeadLetterRecord, Excerpt, LedgerEntry, LedgerEvent, LedgerLine, PendingDelivery, SeqRun, lease::LeaseStep,
     },
 };
 

@@ -46,7 +46,7 @@ use std::{
 use bytes::Bytes;
 use rocksdb::{ColumnFamily, DB, ErrorKind, ReadOptions, WriteBatch, WriteOptions, checkpoint::Checkpoint};
 
-pub(crate) use self::folder::FolderLock;
+pub use self::folder::FolderLock;
 use self::{
     floors::PartitionFloors,
     folder::DataFolder,
@@ -59,10 +59,8 @@ pub use self::{
     options::RocksOptions,
 };
 use super::watermark::Watermark;
-use crate::{
-    event::{PartitionId, Seq, Timestamp},
-    store::{Batch, Family, Store, StoreError, Visit, WriteOp, figures::StoreFigures},
-};
+use crate::{Batch, Family, Store, StoreError, Visit, WriteOp, figures::StoreFigures};
+use gridhook_event::{PartitionId, Seq, Timestamp};
 
 /// The version of the store's format that this program reads and writes. Format 2 has pages of outcomes (`pages`).
 pub const FORMAT: u32 = 2;
@@ -199,12 +197,12 @@ impl RocksStore {
 
     /// Opens a copy of a damaged store in `folder`, recovers all that can be read, and returns its last sequence
     /// number.
-    pub(crate) fn open_damaged(folder: &Path, options: &RocksOptions) -> Result<(Self, u64), OpenError> {
+    pub fn open_damaged(folder: &Path, options: &RocksOptions) -> Result<(Self, u64), OpenError> {
         open::open_damaged(folder, options)
     }
 
     /// The sequence number of the last write.
-    pub(crate) fn sequence(&self) -> u64 {
+    pub fn sequence(&self) -> u64 {
         self.db.latest_sequence_number()
     }
 

@@ -23,7 +23,7 @@ use std::{
     path::Path,
 };
 
-use super::codec::RecordReader;
+use gridhook_event::codec::RecordReader;
 
 /// The largest common sector size and the size of a page: the unit that may be torn.
 const BLOCK: usize = 4096;

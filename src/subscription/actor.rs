@@ -17,31 +17,29 @@ use std::{rc::Rc, sync::Arc, task::Waker, time::Duration};
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
 
 use crate::{
-    chaos::{Inject, response_faults::FaultInjection},
-    clock::Clock,
-    deliver::{self, Sender},
-    event::{Event, Lane, Seq, Timestamp},
-    fanout::recent_events::{ReadBounds, RecentEvents},
-    insight::event_feed::{EventFeed, FeedEvent},
-    journal::{self, Journal, LogPosition, OpenedSubscription, PendingResult, SubscriptionOwner},
-    policy::{
-        CoreStep, Effect, Input, OutgoingBatch, Subscription, SubscriptionWrite, outcome::Outcome,
-        record::RecordChange, retry::Jitter, retry_window,
-    },
-    subscription::{
-        delivery,
-        plan::DeliveryPlan,
-        read_budget::{BudgetMember, GrantRequest, ReadBudget, ReadGrant},
-        shared_state::{HandedOver, SharedState, SharedStateMessage, TakenMessages},
-        slice::{SliceRead, filter_slice},
-        spans::SettleSpans,
-    },
-    supervision::{
-        timers::{self, Timer},
-        turns::{TakesTurns, take_turns},
-    },
-    telemetry::trace::Tracer,
+    delivery,
+    event_feed::{EventFeed, FeedEvent},
+    plan::DeliveryPlan,
+    read_budget::{BudgetMember, GrantRequest, ReadBudget, ReadGrant},
+    recent_events::{ReadBounds, RecentEvents},
+    shared_state::{HandedOver, SharedState, SharedStateMessage, TakenMessages},
+    slice::{SliceRead, filter_slice},
+    spans::SettleSpans,
+    timers::{self, Timer},
+    turns::{TakesTurns, take_turns},
 };
+use gridhook_chaos::{Inject, response_faults::FaultInjection};
+use gridhook_clock::Clock;
+use gridhook_deliver as deliver;
+use gridhook_deliver::Sender;
+use gridhook_event::{Event, Lane, Seq, Timestamp};
+use gridhook_journal as journal;
+use gridhook_journal::{Journal, LogPosition, OpenedSubscription, PendingResult, SubscriptionOwner};
+use gridhook_policy::{
+    CoreStep, Effect, Input, OutgoingBatch, Subscription, SubscriptionWrite, outcome::Outcome, record::RecordChange,
+    retry::Jitter, retry_window,
+};
+use gridhook_telemetry::trace::Tracer;
 
 /// Longest timer. After a suspend of the machine or a change of the clock, the actor notices within this time.
 const TIMER_MAX: Duration = Duration::from_secs(60);

@@ -9,18 +9,16 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    chaos::response_faults::{self, FaultInjection, ResponseFault},
-    cluster::Lease,
-    deliver::{Batch, Sender, sockets::Taken},
-    event::{Event, Lane, RequestId, Timestamp, WallTime},
-    policy::{
-        OutgoingBatch,
-        outcome::{Failure, Outcome, RequestResult},
-    },
-    subscription::{plan::DeliveryPlan, shared_state::SharedState, spans::AttemptSpan},
-    telemetry::trace::Tracer,
+use crate::{plan::DeliveryPlan, shared_state::SharedState, spans::AttemptSpan};
+use gridhook_chaos::response_faults::{self, FaultInjection, ResponseFault};
+use gridhook_clock::Lease;
+use gridhook_deliver::{Batch, Sender, sockets::Taken};
+use gridhook_event::{Event, Lane, RequestId, Timestamp, WallTime};
+use gridhook_policy::{
+    OutgoingBatch,
+    outcome::{Failure, Outcome, RequestResult},
 };
+use gridhook_telemetry::trace::Tracer;
 
 /// What an attempt needs of the server.
 pub(super) struct AttemptResources<'a> {

@@ -18,7 +18,7 @@ use std::{
 
 use url::Url;
 
-use crate::event::Timestamp;
+use gridhook_event::Timestamp;
 
 /// The waits of all URLs that a subscription names.
 #[derive(Debug, Default)]

@@ -4,33 +4,31 @@ use std::{hash::Hasher, rc::Rc, sync::Arc, time::Duration};
 
 use siphasher::sip::SipHasher13;
 
-use crate::{
-    control::record::subscription::{OnGone, QueueSettings, StorageBlobDestination, SubscriptionRecord},
-    deliver::{
-        AddressRules, ClientCertificates, ClientOptions, Destination, HttpSender, HttpTarget, RequestHeader, Sender,
-        WebhookEncoding,
-        address::AddressRefused,
-        clients,
-        identity::{NO_IDENTITY, TokenSource},
-        proxy::DIRECT,
-        request,
-        resource::{BatchMaxima, Connections, InvalidProperty, Resource, ResourceTarget},
-        signature::{self, Signer},
-    },
-    event::{Lane, Schema, Timestamp},
-    policy::{
-        PullSettings, SubscriptionSettings,
-        batch::BatchLimits,
-        dead_letter_store::{NamedStores, UnknownDestination},
-        edition::{Edition, EndpointKind},
-        filter::Filter,
-        order::OrderSettings,
-        property,
-        record::{EndpointId, Rate, job::JobKind},
-        transform::{InvalidTransform, Program},
-    },
-    subscription::endpoint_wait::{EndpointWait, EndpointWaits},
+use crate::endpoint_wait::{EndpointWait, EndpointWaits};
+use gridhook_deliver::{
+    AddressRules, ClientCertificates, ClientOptions, Destination, HttpSender, HttpTarget, RequestHeader, Sender,
+    WebhookEncoding,
+    address::AddressRefused,
+    clients,
+    identity::{NO_IDENTITY, TokenSource},
+    proxy::DIRECT,
+    request,
+    resource::{BatchMaxima, Connections, InvalidProperty, Resource, ResourceTarget},
+    signature::{self, Signer},
 };
+use gridhook_event::{Lane, Schema, Timestamp};
+use gridhook_policy::{
+    PullSettings, SubscriptionSettings,
+    batch::BatchLimits,
+    dead_letter_store::{NamedStores, UnknownDestination},
+    edition::{Edition, EndpointKind},
+    filter::Filter,
+    order::OrderSettings,
+    property,
+    record::{EndpointId, Rate, job::JobKind},
+    transform::{InvalidTransform, Program},
+};
+use gridhook_record::subscription::{OnGone, QueueSettings, StorageBlobDestination, SubscriptionRecord};
 
 /// Why a subscription cannot be delivered as its record says.
 #[derive(Debug, thiserror::Error)]

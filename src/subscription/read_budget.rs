@@ -22,7 +22,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use crate::event::IdMap;
+use gridhook_event::IdMap;
 
 /// Minimum share. A log chunk of usual size fits.
 const SHARE_MIN: usize = 96 * 1024;

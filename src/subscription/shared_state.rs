@@ -39,19 +39,18 @@ pub use self::{
     suspects::QuarantinedEvents,
     view::SubscriptionState,
 };
-use crate::{
-    control::record::subscription::SubscriptionRecord,
-    event::{Incarnation, Lane, RequestId, RequestMap, Seq, SubscriptionKey},
-    journal::{self, LogSlice},
-    policy::{
-        Input, OutgoingBatch, SubscriptionSettings,
-        endpoint::limit_of_new,
-        outcome::RequestResult,
-        record::{Cursor, EndpointView, RecordChange},
-    },
-    subscription::{DeliveryPlan, ReadGrant, SubscriptionActor},
-    telemetry::trace::SpanContext,
+use crate::{DeliveryPlan, ReadGrant, SubscriptionActor};
+use gridhook_event::{Incarnation, Lane, RequestId, RequestMap, Seq, SubscriptionKey};
+use gridhook_journal as journal;
+use gridhook_journal::LogSlice;
+use gridhook_policy::{
+    Input, OutgoingBatch, SubscriptionSettings,
+    endpoint::limit_of_new,
+    outcome::RequestResult,
+    record::{Cursor, EndpointView, RecordChange},
 };
+use gridhook_record::subscription::SubscriptionRecord;
+use gridhook_telemetry::trace::SpanContext;
 
 /// What arrives for a subscription.
 #[derive(Debug)]

@@ -1,12 +1,10 @@
 //! Filters what was read from the log.
 
-use crate::{
-    event::{Lane, Seq},
-    journal::LogSlice,
-    policy::{Input, SendItem},
-    store::damage::Damage,
-    subscription::{plan::DeliveryPlan, shared_state::SharedState},
-};
+use crate::{plan::DeliveryPlan, shared_state::SharedState};
+use gridhook_event::{Lane, Seq};
+use gridhook_journal::LogSlice;
+use gridhook_policy::{Input, SendItem};
+use gridhook_store::damage::Damage;
 
 /// A slice of the log that was read for a lane.
 #[derive(Debug)]

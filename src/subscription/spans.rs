@@ -5,17 +5,15 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use crate::{
-    deliver::RequestHeader,
-    event::{Event, Lane, RequestId, Schema, Timestamp},
-    policy::{
-        OutgoingBatch,
-        outcome::{Outcome, RequestResult},
-        record::{LedgerEntry, LedgerEvent, RecordChange},
-    },
-    subscription::{plan::DeliveryPlan, shared_state::SharedState},
-    telemetry::trace::{AttributeValue, Span, SpanContext, SpanId, SpanKind, Tracer, carrier},
+use crate::{plan::DeliveryPlan, shared_state::SharedState};
+use gridhook_deliver::RequestHeader;
+use gridhook_event::{Event, Lane, RequestId, Schema, Timestamp};
+use gridhook_policy::{
+    OutgoingBatch,
+    outcome::{Outcome, RequestResult},
+    record::{LedgerEntry, LedgerEvent, RecordChange},
 };
+use gridhook_telemetry::trace::{AttributeValue, Span, SpanContext, SpanId, SpanKind, Tracer, carrier};
 
 /// Maximum links of a span. Further events are only in its message count.
 const LINKS_MAX: usize = 32;

@@ -12,7 +12,8 @@ use std::{
 use tracing::{Event, Level, Subscriber, callsite::Identifier};
 use tracing_subscriber::layer::{Context, Layer};
 
-use crate::{clock::Clock, event::Timestamp};
+use gridhook_clock::Clock;
+use gridhook_event::Timestamp;
 
 /// The maximum number of lines from one call site in a [`WINDOW`].
 const LINES: u32 = 10;
@@ -52,7 +53,7 @@ impl Limit {
 impl<S: Subscriber> Layer<S> for Limit {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let metadata = event.metadata();
-        let is_own = metadata.target().split("::").next() == Some(env!("CARGO_CRATE_NAME"));
+        let is_own = metadata.target().starts_with("gridhook");
         if is_own || *metadata.level() > Level::INFO {
             return true;
         }

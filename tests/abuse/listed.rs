@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-use gridhook::cli::manual::chapter;
+use gridhook::manual;
 
 #[rustfmt::skip]
 const LISTED: &[(&str, &str, &str)] = &[
@@ -18,9 +18,9 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("server/front/hop.rs", "REASONS_MAX", "8 reasons for refused connections of nodes logged in a minute"),
     ("server/front/hop.rs", "UNPROVEN_MAX", "64 connections to the owner without a proof yet"),
     ("server/forward.rs", "IDLE_MAX", "64 idle connections of a thread to the owner"),
-    ("control/audit.rs", "EXPIRED_MAX", "100 expired records removed in one write"),
-    ("control/audit.rs", "READS_MAX", "2000 records read for a page"),
-    ("control/tokens.rs", "TOKENS_MAX", "1000 named tokens"),
+    ("engine/control/audit.rs", "EXPIRED_MAX", "100 expired records removed in one write"),
+    ("engine/control/audit.rs", "READS_MAX", "2000 records read for a page"),
+    ("engine/control/tokens.rs", "TOKENS_MAX", "1000 named tokens"),
     ("admin/admin_token.rs", "TOKEN_LEN_MAX", "the admin token's file 4 KiB"),
     ("admin/chaos/body.rs", "DELAY_MAX", "responses delayed by 5 minutes"),
     ("admin/chaos/body.rs", "DURATION_MAX", "each of 1 h"),
@@ -52,23 +52,23 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("admin/top.rs", "SKIP_MAX", "1,000,000 skipped in `top`"),
     ("admin/top.rs", "TOP_MAX", "500 event subscriptions in `top`"),
     ("api/trace.rs", "TOP_MAX", "1000 lines of the ledger on a page"),
-    ("control/catalogue.rs", "TYPES_MAX", "256 event types"),
-    ("control/catalogue.rs", "CATALOGUE_BYTES_MAX", "event types of 256 KiB"),
-    ("control/catalogue.rs", "VALUES_MAX", "20,000 JSON values"),
-    ("control/catalogue.rs", "DEPTH_MAX", "schemas 64 levels deep"),
-    ("control/catalogue.rs", "PATTERNS_MAX", "200 patterns"),
-    ("control/catalogue.rs", "PATTERN_BYTES_MAX", "256 KiB compiled"),
-    ("control/catalogue.rs", "REASON_CHARS_MAX", "reasons of 256 characters"),
-    ("control/expiry.rs", "CHECK_INTERVAL_MAX", "timers 60 s"),
-    ("control/filter_versions.rs", "ENDED_MAX", "4096 filter versions of deleted event subscriptions"),
-    ("control/filter_versions.rs", "KEPT_MAX", "64 versions of a filter"),
-    ("control/record/subscription.rs", "LOCK_SECONDS_MAX", "locks of 300 s"),
-    ("control/registry/events.rs", "WINDOWS_MAX", "40 reads of the log per page"),
-    ("control/registry/trace.rs", "LOOKUPS_MAX", "32 reads of the log per trace"),
+    ("engine/control/catalogue.rs", "TYPES_MAX", "256 event types"),
+    ("engine/control/catalogue.rs", "CATALOGUE_BYTES_MAX", "event types of 256 KiB"),
+    ("engine/control/catalogue.rs", "VALUES_MAX", "20,000 JSON values"),
+    ("engine/control/catalogue.rs", "DEPTH_MAX", "schemas 64 levels deep"),
+    ("engine/control/catalogue.rs", "PATTERNS_MAX", "200 patterns"),
+    ("engine/control/catalogue.rs", "PATTERN_BYTES_MAX", "256 KiB compiled"),
+    ("engine/control/catalogue.rs", "REASON_CHARS_MAX", "reasons of 256 characters"),
+    ("engine/control/expiry.rs", "CHECK_INTERVAL_MAX", "timers 60 s"),
+    ("engine/control/filter_versions.rs", "ENDED_MAX", "4096 filter versions of deleted event subscriptions"),
+    ("engine/control/filter_versions.rs", "KEPT_MAX", "64 versions of a filter"),
+    ("record/subscription.rs", "LOCK_SECONDS_MAX", "locks of 300 s"),
+    ("engine/control/registry/events.rs", "WINDOWS_MAX", "40 reads of the log per page"),
+    ("engine/control/registry/trace.rs", "LOOKUPS_MAX", "32 reads of the log per trace"),
     ("deliver/proxy.rs", "HEADERS_MAX", "8 KiB with 64 headers of a proxy's answer"),
     ("deliver/proxy.rs", "RESPONSE_BYTES_MAX", "8 KiB with 64 headers of a proxy's answer"),
-    ("control/system_events.rs", "WAITING_MAX", "1024 events about the server wait"),
-    ("control/validation.rs", "DELETION_NOTICES_MAX", "64 deletion notices at a time, each of 10 s"),
+    ("engine/control/system_events.rs", "WAITING_MAX", "1024 events about the server wait"),
+    ("engine/control/validation.rs", "DELETION_NOTICES_MAX", "64 deletion notices at a time, each of 10 s"),
     ("dead_letter/actor.rs", "TIMER_MAX", "timers 60 s"),
     ("dead_letter/browse.rs", "PROBLEMS_MAX", "100 problems reported"),
     ("dead_letter/browse.rs", "STEPS_MAX", "64 steps in a call"),
@@ -107,11 +107,11 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("deliver/response.rs", "BODY_BYTES_MAX", "4096 bytes of the body are kept"),
     ("deliver/response.rs", "DRAINED_BYTES_MAX", "64 KiB read"),
     ("deliver/webhook.rs", "LATE_REQUESTS_MAX", "`limits.late_requests` of a thread"),
-    ("insight/event_feed.rs", "ITEMS_MAX", "256 writes kept for a slow reader"),
-    ("insight/event_feed.rs", "SUBSCRIBERS_MAX", "32 readers of `tail`"),
-    ("insight/event_finder.rs", "EVENTS_MAX", "4096 events, 16 MiB of the log"),
-    ("insight/event_finder.rs", "LOG_BYTES_MAX", "4096 events, 16 MiB of the log"),
-    ("insight/trace.rs", "LINES_MAX", "1000 lines of a delivery history"),
+    ("subscription/event_feed.rs", "ITEMS_MAX", "256 writes kept for a slow reader"),
+    ("subscription/event_feed.rs", "SUBSCRIBERS_MAX", "32 readers of `tail`"),
+    ("engine/insight/event_finder.rs", "EVENTS_MAX", "4096 events, 16 MiB of the log"),
+    ("engine/insight/event_finder.rs", "LOG_BYTES_MAX", "4096 events, 16 MiB of the log"),
+    ("engine/insight/trace.rs", "LINES_MAX", "1000 lines of a delivery history"),
     ("journal/partition_state.rs", "CARRY_MAX", "1024 events carried or removed at a time"),
     ("journal/reader/event_records.rs", "DEAD_MAX", "10,000 dead letters"),
     ("journal/writer/maintenance.rs", "ENDED_MAX", "the last 50 that ended"),
@@ -195,7 +195,7 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("subscription/shared_state/suspects.rs", "SUSPECTS_MAX", "panics of 1024 events remembered"),
     ("subscription/shared_state/late_requests.rs", "LATE_REQUESTS_MAX", "64 late requests of a subscription"),
     ("subscription/spans.rs", "LINKS_MAX", "32 links of a span"),
-    ("supervision/mod.rs", "DELAY_MAX", "a failing actor's restart 10 s"),
+    ("engine/supervision/mod.rs", "DELAY_MAX", "a failing actor's restart 10 s"),
     ("telemetry/trace/context.rs", "STATE_BYTES_MAX", "512 bytes of a tracestate"),
     ("telemetry/trace/export.rs", "BATCH_SPANS_MAX", "512 spans in a request"),
     ("telemetry/trace/span.rs", "TEXT_BYTES_MAX", "256 bytes of a text attribute"),
@@ -245,11 +245,11 @@ fn every_bound_in_the_sources_is_listed_in_the_manual() {
     look(&root, &root, &mut missing);
     assert!(
         missing.is_empty(),
-        "say in src/cli/manual/settings.md what these limit, and name them in tests/abuse/listed.rs: {missing:#?}"
+        "say in src/manual/settings.md what these limit, and name them in tests/abuse/listed.rs: {missing:#?}"
     );
-    let list = chapter::find("settings").expect("the chapter").markdown;
+    let list = manual::find("settings").expect("the chapter").markdown;
     let unsaid: Vec<_> = LISTED.iter().filter(|(_, _, words)| !list.contains(words)).collect();
-    assert!(unsaid.is_empty(), "src/cli/manual/settings.md does not say {unsaid:#?}");
+    assert!(unsaid.is_empty(), "src/manual/settings.md does not say {unsaid:#?}");
 }
 
 #[test]

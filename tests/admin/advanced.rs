@@ -1,11 +1,11 @@
 //! `advancedFilters`: how the control plane reads and returns them.
 
 use expect_test::expect;
+use gridhook::admin::model::subscription::subscription_view;
 use gridhook::{
     admin::model::subscription::{PathForm, patch, put},
-    api::subscription::SubscriptionView,
-    control::record::subscription::SubscriptionRecord,
     event::{Name, Schema},
+    record::subscription::SubscriptionRecord,
 };
 use serde_json::{Value, json};
 
@@ -86,7 +86,7 @@ fn all_nineteen_operators_are_accepted_stored_and_returned_as_given() {
     let again: SubscriptionRecord = serde_json::from_slice(&kept).expect("the store reads what it wrote");
     assert_eq!(again.filter, record.filter);
     let topic = topic_record(Schema::EventGrid);
-    let reported = serde_json::to_value(SubscriptionView::new(&record, &topic, PathForm::Nested)).expect("it is JSON");
+    let reported = serde_json::to_value(subscription_view(&record, &topic, PathForm::Nested)).expect("it is JSON");
     assert_eq!(reported["properties"]["filter"]["advancedFilters"], all());
     assert_eq!(reported["properties"]["filter"]["enableAdvancedFilteringOnArrays"], true);
     let same = take(Schema::EventGrid, &reported["properties"]["filter"]).expect("the response can be put");

@@ -1,14 +1,14 @@
 //! `deliveryAttributeMappings`: how the control plane reads and returns them.
 
 use expect_test::expect;
+use gridhook::admin::model::subscription::subscription_view;
 use gridhook::{
     admin::{
         ChaosMode,
         model::subscription::{PathForm, patch, put},
     },
-    api::subscription::SubscriptionView,
-    control::record::subscription::SubscriptionRecord,
     event::{Name, Schema},
+    record::subscription::SubscriptionRecord,
 };
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ fn secrets_are_kept_and_not_shown() {
     assert_eq!(serde_json::to_value(&record.webhook.delivery_properties).expect("it is JSON"), three());
     assert!(!format!("{record:?}").contains("swordfish"), "{record:?}");
     let topic = topic_record(Schema::EventGrid);
-    let reported = serde_json::to_value(SubscriptionView::new(&record, &topic, PathForm::Nested)).expect("it is JSON");
+    let reported = serde_json::to_value(subscription_view(&record, &topic, PathForm::Nested)).expect("it is JSON");
     let mut masked = three();
     masked[0]["properties"]["value"] = "Hidden".into();
     assert_eq!(reported["properties"]["destination"]["properties"]["deliveryAttributeMappings"], masked);
@@ -83,7 +83,7 @@ fn secrets_are_kept_and_not_shown() {
     let none = br#"{"destination": {"properties": {"deliveryAttributeMappings": []}}}"#;
     let patched = patch(&record, &topic, &ranges(), none).expect("it is taken");
     assert!(patched.webhook.delivery_properties.is_empty());
-    let bare = serde_json::to_string(&SubscriptionView::new(&patched, &topic, PathForm::Nested)).expect("it is JSON");
+    let bare = serde_json::to_string(&subscription_view(&patched, &topic, PathForm::Nested)).expect("it is JSON");
     assert!(!bare.contains("deliveryAttributeMappings"), "{bare}");
 }
 

@@ -14,11 +14,10 @@ use gridhook::{
     clock::{Clock, ManualClock},
     control::registry::Registry,
     dead_letter::{self, DeadLetterStores, Redrives, Sink, SubscriptionDirectory, event::DeadLetterEvent},
-    event::{Lane, SubscriptionKey},
+    event::{Lane, SubscriptionKey, chunk::SealedChunk},
     journal,
     policy::record::{RedrivePage, job::Job},
     publish::{OneOfShards, auth::bearer::TokenIssuer},
-    store::chunk::SealedChunk,
 };
 use serde_json::{Value, json};
 

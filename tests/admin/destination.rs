@@ -3,17 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use expect_test::expect;
+use gridhook::admin::model::subscription::subscription_view;
 use gridhook::{
     admin::model::{
         EditionRanges, ValueRange,
         subscription::{PathForm, patch, put},
     },
-    api::subscription::SubscriptionView,
     config::Editions,
-    control::record::subscription::SubscriptionRecord,
     deliver::AddressRules,
     event::{Event, EventRanges, Name, Schema, Seq, TextRange, Timestamp},
     policy::{batch::BatchLimits, dead_letter_store::NamedStores},
+    record::subscription::SubscriptionRecord,
     subscription::{DeliveryContext, DeliveryPlan},
 };
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ fn batch(record: &SubscriptionRecord) -> (u32, u32) {
 
 /// As a client sees it, with the address put back.
 fn as_client_sees(record: &SubscriptionRecord) -> Value {
-    let view = SubscriptionView::new(record, &topic_record(Schema::EventGrid), PathForm::Nested);
+    let view = subscription_view(record, &topic_record(Schema::EventGrid), PathForm::Nested);
     let mut view = serde_json::to_value(view).expect("it is JSON");
     view["properties"]["destination"]["properties"]["endpointUrl"] = record.webhook.endpoint_url.as_str().into();
     view

@@ -1,8 +1,9 @@
 //! `/healthz` and `/readyz`.
 
 use expect_test::expect;
+use gridhook::admin::health::readiness;
 use gridhook::{
-    admin::health::{NodeShard, Readiness, ServerHealth, ShardState, StartPhase, StartStep, StepProgress},
+    admin::health::{NodeShard, ServerHealth, ShardState, StartPhase, StartStep, StepProgress},
     journal,
     store::{
         Family,
@@ -15,9 +16,8 @@ fn readiness_says_what_is_wrong() {
     let mut lines = Vec::new();
     for phase in [StartPhase::Recovering, StartPhase::Serving, StartPhase::Stopping] {
         for state in [journal::JournalState::Writable, journal::JournalState::Full, journal::JournalState::Closed] {
-            lines.push(
-                serde_json::to_string(&Readiness::of(phase, &state, &DamageSummary::default())).expect("it is JSON"),
-            );
+            lines
+                .push(serde_json::to_string(&readiness(phase, &state, &DamageSummary::default())).expect("it is JSON"));
         }
     }
     expect![[r#"
@@ -36,7 +36,7 @@ fn readiness_says_what_is_wrong() {
 fn a_damaged_store_is_reported_and_takes_events() {
     let gap = |first, count| LogGap { partition: 3, first, count };
     let damage = DamageSummary { gaps: vec![gap(7, 4), gap(20, 1)], families: vec![Family::Log, Family::Pending] };
-    let reported = Readiness::of(StartPhase::Serving, &journal::JournalState::Writable, &damage);
+    let reported = readiness(StartPhase::Serving, &journal::JournalState::Writable, &damage);
     assert!(reported.ready);
     expect![[r#"
         {"ready":true,"phase":"serving","journal":"writable","lostEvents":5,"problems":["lost to damage: 4 events, sequences 7 to 10 of partition 3","lost to damage: 1 events, sequences 20 to 20 of partition 3","the store is damaged: a table of log, owed cannot be read in part; stop the server, and restore a backup or accept the loss with gridhook restore --accept-loss"]}"#]].assert_eq(&serde_json::to_string(&reported).expect("it is JSON"));
@@ -71,7 +71,7 @@ fn a_node_is_ready_while_it_can_answer_or_forward_and_says_what_it_is_for_each_s
     let serving = |damage: &DamageSummary| NodeShard {
         state: ShardState::Serving,
         has_owner: true,
-        core: Some(Readiness::of(StartPhase::Serving, &journal::JournalState::Writable, damage)),
+        core: Some(readiness(StartPhase::Serving, &journal::JournalState::Writable, damage)),
     };
     let own = serving(&DamageSummary::default());
     let damaged = serving(&DamageSummary { gaps: vec![LogGap { partition: 3, first: 7, count: 4 }], families: vec![] });

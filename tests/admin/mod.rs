@@ -38,11 +38,11 @@ use std::{collections::BTreeMap, sync::LazyLock};
 use gridhook::{
     admin::model::{EditionRanges, Editions, ValueRange},
     config::{Config, SettingSources},
-    control::record::{
+    event::{Name, Schema},
+    record::{
         ingress::IngressSettings,
         topic::{AccessKeys, ArmScope, StoredTopicProperties, TopicRecord},
     },
-    event::{Name, Schema},
 };
 
 /// The limits of an edition as a server with default settings has them.

@@ -1,5 +1,6 @@
 //! Commands read whole responses: a response that is read into its type and written again is the same JSON.
 
+use gridhook::admin::model::subscription::subscription_view;
 use gridhook::{
     admin::{
         ChaosMode,
@@ -16,8 +17,8 @@ use gridhook::{
         },
         topic::{DomainTopicView, EventTypeView, TopicView},
     },
-    control::record::topic::{NamespaceMembership, TopicRecord},
     event::{Name, Schema},
+    record::topic::{NamespaceMembership, TopicRecord},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -208,7 +209,7 @@ fn shown(topic: &TopicRecord, properties: Value) -> SubscriptionView {
     let body = json!({ "properties": properties }).to_string();
     let record =
         subscription::put(&Name::new("billing"), topic, None, &ranges(), body.as_bytes()).expect("it is taken");
-    let view = serde_json::to_value(SubscriptionView::new(&record, topic, PathForm::Nested)).expect("JSON");
+    let view = serde_json::to_value(subscription_view(&record, topic, PathForm::Nested)).expect("JSON");
     let read: SubscriptionView = serde_json::from_value(view.clone()).expect("it is read");
     assert_eq!(serde_json::to_value(&read).expect("JSON"), view);
     read

@@ -5,12 +5,14 @@ use std::{future::poll_fn, pin::Pin, time::Duration};
 use actix_web::{body::MessageBody, http::Method, test::TestRequest};
 use gridhook::{
     admin::ChaosMode,
-    control::record::token::{Grant, TokenRole},
     dashboard::session::{IDLE, LIFETIME, SESSIONS_MAX, SessionOwner, Sessions},
-    event::{PartitionId, Seq, Timestamp},
-    insight::event_feed::FeedEvent,
+    event::{
+        PartitionId, Seq, Timestamp,
+        chunk::{Chunk, LogTail},
+    },
     publish::auth::bearer::ClaimRule,
-    store::chunk::{Chunk, LogTail},
+    record::token::{Grant, TokenRole},
+    subscription::event_feed::FeedEvent,
 };
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};

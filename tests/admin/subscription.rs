@@ -1,14 +1,14 @@
 //! Event subscriptions: body, record and body again.
 
 use expect_test::expect;
+use gridhook::admin::model::subscription::subscription_view;
 use gridhook::{
     admin::model::{
         EditionRanges,
         subscription::{PathForm, fits, patch, put},
     },
-    api::subscription::SubscriptionView,
-    control::record::subscription::{OnGone, SubscriptionRecord},
     event::{Name, Schema},
+    record::subscription::{OnGone, SubscriptionRecord},
 };
 use serde_json::{Value, json};
 
@@ -138,7 +138,7 @@ fn every_key_finds_its_place_in_the_record() {
 #[test]
 fn a_returned_endpoint_has_no_query() {
     let record = take(Schema::EventGrid, &full()).expect("it is taken");
-    let reported = pretty(&SubscriptionView::new(&record, &topic_record(Schema::EventGrid), PathForm::Nested));
+    let reported = pretty(&subscription_view(&record, &topic_record(Schema::EventGrid), PathForm::Nested));
     assert!(!reported.contains("secret"), "{reported}");
     expect![[r#"
         {
@@ -183,8 +183,7 @@ fn a_returned_endpoint_has_no_query() {
             "topic": "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/orders"
           }
         }"#]].assert_eq(&reported);
-    let scoped =
-        serde_json::to_value(SubscriptionView::new(&record, &topic_record(Schema::EventGrid), PathForm::Scoped));
+    let scoped = serde_json::to_value(subscription_view(&record, &topic_record(Schema::EventGrid), PathForm::Scoped));
     let scoped = scoped.expect("it is JSON");
     assert_eq!(
         scoped["id"],
@@ -198,8 +197,7 @@ fn a_returned_endpoint_has_no_query() {
 fn a_returned_subscription_can_be_put_once_the_address_is_added() {
     let topic = topic_record(Schema::EventGrid);
     let record = take(Schema::EventGrid, &full()).expect("it is taken");
-    let mut reported =
-        serde_json::to_value(SubscriptionView::new(&record, &topic, PathForm::Nested)).expect("it is JSON");
+    let mut reported = serde_json::to_value(subscription_view(&record, &topic, PathForm::Nested)).expect("it is JSON");
     let without = take(Schema::EventGrid, &reported).expect_err("the address is not in it");
     expect!["properties.destination.properties.endpointUrl is missing; POST getFullUrl returns it, GET does not"]
         .assert_eq(&without);
@@ -461,7 +459,7 @@ fn identities_are_shown_around_their_destinations_and_kept_by_a_change_of_someth
     let topic = topic_record(Schema::EventGrid);
     let record = take(Schema::EventGrid, &identified("systemassigned", true)).expect("it is taken");
     let shown = |record: &SubscriptionRecord| {
-        let view = SubscriptionView::new(record, &topic, PathForm::Nested);
+        let view = subscription_view(record, &topic, PathForm::Nested);
         serde_json::to_value(view).expect("JSON")["properties"].take()
     };
     let view = shown(&record);
@@ -606,8 +604,7 @@ fn the_view_has_gridhooks_own_properties_where_they_are_set() {
     assert!(record.dead_letter_in_probation && record.on_gone == OnGone::Disable);
     let topic = topic_record(Schema::EventGrid);
     let shown = |record| {
-        serde_json::to_value(SubscriptionView::new(record, &topic, PathForm::Nested)).expect("JSON")["properties"]
-            .clone()
+        serde_json::to_value(subscription_view(record, &topic, PathForm::Nested)).expect("JSON")["properties"].clone()
     };
     let used = shown(&record);
     assert_eq!((&used["deadLetterInProbation"], &used["onGone"]), (&json!(true), &json!("disable")));

@@ -1,15 +1,15 @@
 //! Topics: body, record and body again.
 
 use expect_test::expect;
+use gridhook::admin::model::topic::topic_view;
 use gridhook::{
     admin::model::topic::{KeyName, TopicSpec},
-    api::topic::TopicView,
-    control::record::{
+    event::Schema,
+    policy::dead_letter_store::check_part,
+    record::{
         ingress::IngressSettings,
         topic::{AccessKeys, ArmScope, TopicKind, TopicRecord},
     },
-    event::Schema,
-    policy::dead_letter_store::check_part,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -28,7 +28,7 @@ fn create(name: &str, body: &str) -> Result<TopicRecord, String> {
 #[test]
 fn an_empty_body_makes_a_topic_with_every_default() {
     let record = create("orders", "").expect("it is taken");
-    let view = TopicView::new(&record, "http://127.0.0.1:8080/");
+    let view = topic_view(&record, "http://127.0.0.1:8080/");
     expect![[r#"
         {
           "id": "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/orders",
@@ -62,7 +62,7 @@ fn a_topic_is_returned_as_it_was_put_and_can_be_put_again() {
             "inputSchemaMapping": null, "publicNetworkAccess": "Enabled", "edition": "short"}});
     let record = create("Orders-2", &body.to_string()).expect("it is taken");
     assert_eq!(record.input_schema, Schema::CloudEvents);
-    let response = pretty(&TopicView::new(&record, "http://x"));
+    let response = pretty(&topic_view(&record, "http://x"));
     expect![[r#"
         {
           "id": "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/Orders-2",
@@ -91,7 +91,7 @@ fn a_topic_is_returned_as_it_was_put_and_can_be_put_again() {
     .assert_eq(&response);
     let again = TopicSpec::put(TopicKind::Topic, "orders-2", response.as_bytes()).expect("it is taken back");
     let again = again.update(&record, &editions()).expect("nothing is changed");
-    assert_eq!(pretty(&TopicView::new(&again, "http://x")), response);
+    assert_eq!(pretty(&topic_view(&again, "http://x")), response);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn settings_for_publishers_are_returned_and_can_be_put_again() {
     let record = create("orders", &body.to_string()).expect("it is taken");
     let stored = serde_json::to_string(&record).expect("a record is written");
     let record: TopicRecord = serde_json::from_str(&stored).expect("a record is read");
-    let response = pretty(&TopicView::new(&record, "http://x"));
+    let response = pretty(&topic_view(&record, "http://x"));
     let properties: serde_json::Value = serde_json::from_str(&response).expect("it is JSON");
     expect![[r#"
         {

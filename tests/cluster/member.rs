@@ -12,8 +12,9 @@ use std::{
 
 use async_nats::ConnectOptions;
 use bytes::Bytes;
+use gridhook::clock::Lease;
 use gridhook::cluster::{
-    self, GivenUp, Lease, Role, ShardClaim,
+    self, GivenUp, Role, ShardClaim,
     balance::NodeId,
     claim::ClaimSettings,
     copies::HeldCopy,

@@ -172,7 +172,7 @@ fn every_chapter_of_the_manual_is_served_and_listed() {
     let (_, help) = FILES.iter().find(|(path, _)| *path == "js/views/help.js").expect("the view");
     let help = String::from_utf8_lossy(help);
     let server = Server::start(&[]);
-    for chapter in gridhook::cli::manual::chapter::CHAPTERS {
+    for chapter in gridhook::manual::CHAPTERS {
         assert!(help.contains(&format!("'{}'", chapter.name)), "js/views/help.js lists {}", chapter.name);
         let answer = server.open("GET", &format!("/ui/manual/{}.md", chapter.name), &[]);
         assert_eq!((answer.status, answer.text().as_str()), (200, chapter.markdown), "{}", chapter.name);

@@ -2,11 +2,15 @@ use std::collections::BTreeMap;
 
 use expect_test::{Expect, expect};
 use gridhook::{
-    control::record::ingress::{InputSchemaMapping, MappedFieldOrDefault},
-    dead_letter,
-    dead_letter::file::{FileBuilder, FileContext, event_of, folder, path},
+    dead_letter::{
+        self,
+        file::{FileBuilder, FileContext, event_of, folder, path},
+    },
     deliver::convert::delivered,
-    event::{Event, Lane, Schema, Seq, Timestamp},
+    event::{
+        Event, Lane, Schema, Seq, Timestamp,
+        chunk::{Chunk, LogTail},
+    },
     policy::{
         outcome::{Failure, LastOutcome, Reason},
         record::DeadLetterRecord,
@@ -15,7 +19,7 @@ use gridhook::{
         PublishLimits,
         schema::{self, EventTarget, RequestContent},
     },
-    store::chunk::{Chunk, LogTail},
+    record::ingress::{InputSchemaMapping, MappedFieldOrDefault},
 };
 use serde_json::{Value, value::RawValue};
 

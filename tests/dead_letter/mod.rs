@@ -19,14 +19,16 @@ mod world;
 use bytes::BufMut;
 use gridhook::{
     dead_letter::{DeadLetterTarget, file::FileContext},
-    event::{Event, EventRanges, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange, Timestamp},
+    event::{
+        Event, EventRanges, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange, Timestamp,
+        chunk::{Chunk, ChunkBuilder, LogTail, WriterStamp},
+    },
     policy::{
         dead_letter_store::FOLDER,
         edition::FileLayout,
         outcome::{Failure, Reason},
         record::DeadLetterRecord,
     },
-    store::chunk::{Chunk, ChunkBuilder, LogTail, WriterStamp},
 };
 
 /// 2020-08-13T17:18:14.026575Z

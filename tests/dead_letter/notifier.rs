@@ -11,9 +11,11 @@ use std::{
 
 use gridhook::{
     dead_letter::{FileWritten, Notifier, Sink},
-    event::{PartitionId, Schema},
+    event::{
+        PartitionId, Schema,
+        chunk::{ChunkBuilder, WriterStamp},
+    },
     journal::{Journal, JournalState},
-    store::chunk::{ChunkBuilder, WriterStamp},
 };
 
 use super::{

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use gridhook::{
     config::Editions,
-    control::record::subscription::StorageBlobDestination,
     dead_letter::{
         DeadLetterTarget, WaitingDeadLetters,
         staging::{Staging, StagingRules, TurnReport},
         totals::Outage,
     },
     event::Timestamp,
+    record::subscription::StorageBlobDestination,
 };
 use serde_json::json;
 

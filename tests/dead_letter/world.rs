@@ -16,13 +16,13 @@ use gridhook::{
         DeadLetterActor, DeadLetterTarget, DeadLetterTotals, DeadLetters, Notifier, Sink, WaitingDeadLetters,
         WriterOptions, staging::StagingRules,
     },
-    event::{EventRanges, Lane, PartitionId, Schema, Seq, SubscriptionKey, TextRange, Timestamp},
-    journal::{self, BacklogLimits, Journal, MetaChange, WriterThreads},
-    policy::record::{DeadLetterRecord, RecordChange, WriteUrgency},
-    store::{
-        Store,
+    event::{
+        EventRanges, Lane, PartitionId, Schema, Seq, SubscriptionKey, TextRange, Timestamp,
         chunk::{ChunkBuilder, WriterStamp},
     },
+    journal::{self, BacklogLimits, Journal, MetaChange, WriterThreads},
+    policy::record::{DeadLetterRecord, RecordChange, WriteUrgency},
+    store::Store,
 };
 
 use super::dead;

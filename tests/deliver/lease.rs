@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gridhook::{
-    cluster::Lease,
+    clock::Lease,
     deliver::{ClientOptions, WebhookClient},
     policy::outcome::Outcome,
 };

@@ -10,9 +10,9 @@ use gridhook::{
         EventRanges,
         Schema::{self, CloudEvents, Custom, EventGrid},
         Seq, Timestamp,
+        chunk::{Chunk, ChunkBuilder, LogTail, WriterStamp},
     },
     policy::property::DeliveryProperty,
-    store::chunk::{Chunk, ChunkBuilder, LogTail, WriterStamp},
 };
 use serde_json::json;
 

@@ -20,7 +20,7 @@ fn sources(folder: &str) -> String {
 fn every_kind_of_destination_has_what_the_checklist_asks_for() {
     let kinds: Vec<&str> = Resource::ENDPOINT_TYPES.iter().copied().filter(|kind| *kind != "WebHook").collect();
     assert!(kinds.is_sorted(), "{kinds:?}");
-    let (table, manual) = (read("src/deliver/resource/mod.rs"), read("src/cli/manual/destinations.md"));
+    let (table, manual) = (read("src/deliver/resource/mod.rs"), read("src/manual/destinations.md"));
     let (config, tests) = (read("config/gridhook.toml"), sources("tests/destinations"));
     let table: BTreeSet<&str> =
         table.lines().take_while(|line| line.starts_with("//!")).flat_map(|line| line.split('`')).collect();

@@ -9,12 +9,12 @@ use std::{
 };
 
 use gridhook::{
-    cli::fsck::decoders,
     clock::Clock,
     repair::{
         backup::{self, BackupMade, BackupProgress, Backups, Manifest, RestoreReport},
         fsck::CheckStop,
     },
+    storage::decoders,
     store::{
         Family, Store,
         keys::{self, MetaKind},

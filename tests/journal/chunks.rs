@@ -1,7 +1,7 @@
 use bytes::{BufMut, Bytes};
-use gridhook::{
-    event::{EventRanges, Schema, Seq, TextRange, Timestamp},
-    store::chunk::{Chunk, ChunkBuilder, LogTail, WriterStamp, end_of},
+use gridhook::event::{
+    EventRanges, Schema, Seq, TextRange, Timestamp,
+    chunk::{Chunk, ChunkBuilder, LogTail, WriterStamp, end_of},
 };
 use proptest::prelude::*;
 

@@ -5,12 +5,13 @@ use std::{collections::HashMap, ops::ControlFlow, sync::Arc, time::Duration};
 use bytes::{BufMut, Bytes};
 use gridhook::{
     clock::{Clock, ManualClock},
-    event::{EventRanges, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange, Timestamp},
+    event::{
+        EventRanges, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange, Timestamp,
+        chunk::{Chunk, ChunkBuilder, SealedChunk, WriterStamp},
+    },
     journal::{BacklogLimits, Error, Journal, JournalOptions, MetaChange, PublishReceipt, Shards, WriterThreads},
     store::{
-        Family, Store,
-        chunk::{Chunk, ChunkBuilder, SealedChunk, WriterStamp},
-        keys,
+        Family, Store, keys,
         records::{IdDigest, PublishedId, StoredRecord},
         rocks::{RocksOptions, RocksStore},
     },

@@ -12,14 +12,13 @@ use std::{
 
 use bytes::Bytes;
 use gridhook::{
-    cli::fsck::{decoders, readable},
-    control::record::filter_version,
-    event::{PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
+    control::filter_version,
+    event::{PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp, chunk::Chunk},
     policy::record::{Cursor, DeadLetterRecord, EndpointId, Excerpt, LedgerEntry, PendingDelivery},
     repair::fsck,
+    storage::{decoders, readable},
     store::{
         Batch, Family, Store, StoreError,
-        chunk::Chunk,
         id_filter::IdFilter,
         keys::{self, MetaKind},
         layer,

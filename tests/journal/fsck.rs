@@ -4,7 +4,6 @@ use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use expect_test::expect;
 use gridhook::{
-    cli::fsck::decoders,
     clock::{Clock, ManualClock},
     dead_letter::DeadLetterTotals,
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
@@ -19,6 +18,7 @@ use gridhook::{
         },
     },
     repair::fsck::{self, CheckReport},
+    storage::decoders,
     store::{
         Batch, Family, Store,
         keys::{self, KeyKind, LineKey, MetaKind},

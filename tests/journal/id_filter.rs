@@ -4,18 +4,16 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::BufMut;
 use gridhook::{
-    cli::fsck::decoders,
     clock::Clock,
-    event::{EventRanges, Lane, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange, Timestamp},
+    event::{
+        EventRanges, Lane, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange, Timestamp,
+        chunk::{ChunkBuilder, SealedChunk, WriterStamp},
+    },
     journal::{BacklogLimits, Error, Journal, JournalOptions, MetaChange, Shards, WriterThreads},
     policy::record::{Cursor, LaneCursor, RecordChange, WriteUrgency},
     repair::fsck,
-    store::{
-        Family, Store,
-        chunk::{ChunkBuilder, SealedChunk, WriterStamp},
-        id_filter::IdFilter,
-        keys,
-    },
+    storage::decoders,
+    store::{Family, Store, id_filter::IdFilter, keys},
 };
 use proptest::prelude::*;
 

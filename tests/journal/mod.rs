@@ -33,11 +33,11 @@ use std::{fs, io, ops::ControlFlow, path::Path};
 
 use bytes::{BufMut, Bytes};
 use gridhook::{
-    event::{EventRanges, Schema, Seq, TextRange, Timestamp},
-    store::{
-        Batch, Family, Store,
+    event::{
+        EventRanges, Schema, Seq, TextRange, Timestamp,
         chunk::{ChunkBuilder, LogTail, WriterStamp},
     },
+    store::{Batch, Family, Store},
 };
 
 /// A stamped chunk of `count` events with `bytes` bytes each.

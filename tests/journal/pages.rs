@@ -14,13 +14,13 @@ use std::{
 use bytes::Bytes;
 use fastrand::Rng;
 use gridhook::{
-    cli::fsck::decoders,
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     policy::{
         outcome::Outcome,
         record::{Counters, Cursor, LaneCursor, LedgerEntry, LedgerEvent, LedgerLine, SeqRun},
     },
     repair::fsck,
+    storage::decoders,
     store::{
         Batch, Family, Store,
         keys::{self, MetaKind},

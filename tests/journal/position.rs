@@ -5,12 +5,13 @@ use std::{ops::Range, sync::Arc, time::Duration};
 use bytes::BufMut;
 use gridhook::{
     clock::Clock,
-    event::{EventRanges, PartitionId, Schema, Seq, Timestamp},
+    event::{
+        EventRanges, PartitionId, Schema, Seq, Timestamp,
+        chunk::{ChunkBuilder, LogTail, WriterStamp},
+    },
     journal::{BacklogLimits, Journal, JournalOptions, LogEnd, LogPosition, Shards},
     store::{
-        Batch, Family, Store,
-        chunk::{ChunkBuilder, LogTail, WriterStamp},
-        keys,
+        Batch, Family, Store, keys,
         records::{FloorRecord, StoredRecord},
         rocks::{RocksOptions, RocksStore},
     },

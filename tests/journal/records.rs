@@ -2,7 +2,7 @@ use std::{fmt::Debug, time::Duration};
 
 use bytes::Bytes;
 use gridhook::{
-    event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
+    event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp, chunk::LogTail},
     policy::{
         outcome::{Failure, LastOutcome, Outcome, Reason},
         record::{
@@ -12,11 +12,8 @@ use gridhook::{
             lease::{LeaseStep, StepKind},
         },
     },
-    store::{
-        chunk::LogTail,
-        records::{
-            EncodedLines, FloorRecord, LedgerLines, OutcomePage, PageCursor, PageEntry, StoredRecord, event_byte,
-        },
+    store::records::{
+        EncodedLines, FloorRecord, LedgerLines, OutcomePage, PageCursor, PageEntry, StoredRecord, event_byte,
     },
 };
 use proptest::{

@@ -12,7 +12,6 @@ use std::{
 
 use futures_util::stream::BoxStream;
 use gridhook::{
-    cli::fsck::decoders,
     clock::Clock,
     dead_letter::Sink,
     policy::backup::BackupRetention,
@@ -23,6 +22,7 @@ use gridhook::{
         },
         fsck::CheckStop,
     },
+    storage::decoders,
     store::{
         Family, Store,
         keys::{self, MetaKind},

@@ -4,13 +4,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use gridhook::{
     clock::{Clock, ManualClock},
-    control::{
-        record::subscription::SubscriptionRecord,
-        registry::{ChangeBasis, Registry},
-    },
+    control::registry::{ChangeBasis, Registry},
     event::{PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{BacklogLimits, Error, Journal, JournalOptions, JournalState, MetaChange, Shards, WriterThreads},
     policy::record::WriteUrgency,
+    record::subscription::SubscriptionRecord,
     store::{
         Family, Store,
         keys::{self, MetaKind},

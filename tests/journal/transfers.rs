@@ -3,9 +3,9 @@
 use std::{fs, io, path::Path, sync::Arc};
 
 use gridhook::{
-    cli::fsck::decoders,
     clock::Clock,
     repair::backup::{self, Backups, SentStore, TransferError},
+    storage::decoders,
     store::{
         Family,
         keys::{self, MetaKind},

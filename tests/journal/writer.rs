@@ -70,7 +70,7 @@ impl Fixture {
         let (received, fatal) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU32::new(0)));
         let listener = {
             let received = Arc::clone(&received);
-            Box::new(move |_, chunks: Vec<gridhook::store::chunk::Chunk>| {
+            Box::new(move |_, chunks: Vec<gridhook::event::chunk::Chunk>| {
                 received.lock().expect("no panic").extend(chunks.iter().map(|chunk| chunk.first.0));
             })
         };

@@ -66,7 +66,7 @@ fn promtool_takes_the_rules_and_each_alert_is_set_off_by_what_it_says() {
             "{alert} is not tried where all is well"
         );
         assert!(
-            include_str!("../../src/cli/manual/metrics.md").contains(alert),
+            include_str!("../../src/manual/metrics.md").contains(alert),
             "the manual does not say what {alert} means"
         );
     }

@@ -7,7 +7,10 @@ use std::{
 };
 
 use gridhook::{
-    event::{Event, Lane, RequestId, Seq, Timestamp},
+    event::{
+        Event, Lane, RequestId, Seq, Timestamp,
+        chunk::{Chunk, LogTail},
+    },
     policy::{
         Effect, Input, OutgoingBatch, SendItem, Subscription, SubscriptionSettings,
         filter::Filter,
@@ -20,7 +23,6 @@ use gridhook::{
         retry_window,
     },
     simulate::SimulatedStore,
-    store::chunk::{Chunk, LogTail},
 };
 
 use super::sealed;

@@ -45,14 +45,16 @@ use std::{sync::Arc, time::Duration};
 use bytes::BufMut;
 use gridhook::{
     config::Editions,
-    event::{EventRanges, Schema, TextRange, Timestamp},
+    event::{
+        EventRanges, Schema, TextRange, Timestamp,
+        chunk::{ChunkBuilder, SealedChunk, WriterStamp},
+    },
     policy::{
         Subscription, SubscriptionSettings,
         batch::BatchLimits,
         edition::{Edition, EndpointKind},
         record::EndpointId,
     },
-    store::chunk::{ChunkBuilder, SealedChunk, WriterStamp},
 };
 
 /// The edition that the program has.

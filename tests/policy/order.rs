@@ -4,7 +4,10 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use gridhook::{
-    event::{Event, EventRanges, Lane, RequestId, Schema, Seq, TextRange, Timestamp},
+    event::{
+        Event, EventRanges, Lane, RequestId, Schema, Seq, TextRange, Timestamp,
+        chunk::{Chunk, LogTail},
+    },
     policy::{
         CoreStep, Effect, Input, Subscription, SubscriptionSettings,
         batch::BatchLimits,
@@ -15,7 +18,6 @@ use gridhook::{
         retry::Jitter,
         transform::{Program, Transform},
     },
-    store::chunk::{Chunk, LogTail},
 };
 
 use super::{driver::START, plain, sealed};

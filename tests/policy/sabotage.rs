@@ -15,7 +15,10 @@ use std::{
 };
 
 use gridhook::{
-    event::{Event, Lane, RequestId, Seq},
+    event::{
+        Event, Lane, RequestId, Seq,
+        chunk::{Chunk, LogTail},
+    },
     policy::{
         Input, SubscriptionWrite,
         order::OrderSettings,
@@ -25,7 +28,6 @@ use gridhook::{
     simulate::SimulatedStore,
     store::{
         Batch, Family, Store, StoreError, WriteOp,
-        chunk::{Chunk, LogTail},
         keys::{self, MetaKind},
         records::{FloorRecord, StoredRecord},
     },

@@ -1,7 +1,10 @@
 //! A part of the log that cannot be read: its events end, each once, and what follows is read.
 
 use gridhook::{
-    event::{Event, Lane, RequestId, Seq},
+    event::{
+        Event, Lane, RequestId, Seq,
+        chunk::{Chunk, LogTail},
+    },
     policy::{
         Effect, Input, Subscription,
         lane::LaneReader,
@@ -9,7 +12,6 @@ use gridhook::{
         record::{Cursor, LaneCursor, LedgerEvent, RecordChange, SeqRun},
         retry::Jitter,
     },
-    store::chunk::{Chunk, LogTail},
 };
 
 use super::{driver::START, plain, sealed};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use expect_test::expect;
 use gridhook::{
-    control::record::token::{ScopedResource, TokenRole},
     event::WallTime,
     publish::auth::bearer::{AdminTokenCheck, BearerAuth, BearerProblem, Keyring, TokenIssuer},
+    record::token::{ScopedResource, TokenRole},
 };
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use ring::{rsa::PublicKeyComponents, signature::RsaKeyPair};

@@ -3,12 +3,12 @@
 use ::bytes::Bytes;
 use expect_test::{Expect, expect};
 use gridhook::{
-    control::record::topic::NamespaceMembership,
     event::{Name, Schema},
     publish::{
         PublishLimits, Refusal,
         schema::{self, EventTarget, RequestContent},
     },
+    record::topic::NamespaceMembership,
 };
 use proptest::prelude::*;
 

@@ -8,7 +8,6 @@ use actix_web::{
 };
 use expect_test::expect;
 use gridhook::{
-    control::record::ingress::IngressSettings,
     deliver::convert::delivered,
     event::{Event, Schema},
     publish::{
@@ -18,6 +17,7 @@ use gridhook::{
         rate::TopicRates,
         schema::{self, EventTarget, RequestContent},
     },
+    record::ingress::IngressSettings,
 };
 
 use super::{decode, sas::signed, shown};

@@ -2,8 +2,8 @@
 
 use actix_web::test::TestRequest;
 use gridhook::{
-    control::record::ingress::IngressSettings,
     publish::{PublishLimits, auth::AuthRules},
+    record::ingress::IngressSettings,
 };
 
 use super::http::answer;

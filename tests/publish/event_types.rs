@@ -2,15 +2,13 @@
 
 use actix_web::web::Bytes;
 use gridhook::{
-    control::{
-        catalogue::{self, Catalogue},
-        record::{azure_properties::EventTypeInfo, ingress::SchemaValidation},
-    },
+    control::catalogue::{self, Catalogue},
     event::Schema,
     publish::{
         PublishLimits, Refusal,
         schema::{self, EventTarget, RequestContent},
     },
+    record::{azure_properties::EventTypeInfo, ingress::SchemaValidation},
 };
 use serde_json::{Value, json};
 

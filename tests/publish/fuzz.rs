@@ -2,12 +2,9 @@
 //! long form.
 
 use actix_web::web::Bytes;
-use gridhook::control::record::token::{ScopedResource, TokenRole};
+use gridhook::record::token::{ScopedResource, TokenRole};
 use gridhook::{
-    control::{
-        catalogue::Catalogue,
-        record::{ingress::SchemaValidation, topic::AccessKeys},
-    },
+    control::catalogue::Catalogue,
     deliver::convert::delivered,
     event::{Event, Schema, WallTime},
     publish::{
@@ -15,6 +12,7 @@ use gridhook::{
         auth::sas,
         schema::{self, EventTarget, RequestContent},
     },
+    record::{ingress::SchemaValidation, topic::AccessKeys},
 };
 use jsonwebtoken::Algorithm;
 use proptest::{prelude::*, sample::Index};

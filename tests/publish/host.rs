@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use actix_web::test::TestRequest;
 use expect_test::expect;
 use gridhook::{
-    control::record::ingress::IngressSettings,
     publish::{
         PublishLimits,
         auth::{AuthRules, host::ServerNames},
     },
+    record::ingress::IngressSettings,
 };
 use url::form_urlencoded::byte_serialize;
 

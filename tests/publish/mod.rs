@@ -24,12 +24,14 @@ pub(crate) mod sas;
 
 use ::bytes::Bytes;
 use gridhook::{
-    event::{Event, Schema, Seq, Timestamp},
+    event::{
+        Event, Schema, Seq, Timestamp,
+        chunk::{Chunk, ChunkBuilder, LogTail},
+    },
     publish::{
         PublishLimits, Refusal,
         schema::{self, EventTarget, RequestContent},
     },
-    store::chunk::{Chunk, ChunkBuilder, LogTail},
 };
 
 use crate::support::publisher::{mapping, topic};

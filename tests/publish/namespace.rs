@@ -3,12 +3,12 @@
 use ::bytes::Bytes;
 use expect_test::{Expect, expect};
 use gridhook::{
-    control::record::topic::{NamespaceMembership, TopicRecord},
     event::{Name, Schema},
     publish::{
         PublishLimits,
         schema::{self, EventTarget, RequestContent},
     },
+    record::topic::{NamespaceMembership, TopicRecord},
 };
 
 use super::{decode, shown};

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use actix_web::{http::header::HeaderValue, test::TestRequest};
 use expect_test::{Expect, expect};
 use gridhook::{
-    control::record::ingress::{IngressSettings, IpRule, PublicNetworkAccess},
     publish::{
         PublishLimits,
         auth::{AuthRules, RejectionCounts},
     },
+    record::ingress::{IngressSettings, IpRule, PublicNetworkAccess},
 };
 use serde_json::json;
 

@@ -3,11 +3,11 @@
 use actix_web::{http::Method, test::TestRequest};
 use expect_test::{Expect, expect};
 use gridhook::{
-    control::record::ingress::IngressSettings,
     publish::{
         PublishLimits,
         auth::{AuthRules, RejectionCounts, host::ServerNames},
     },
+    record::ingress::IngressSettings,
 };
 use serde_json::json;
 use url::form_urlencoded::byte_serialize;

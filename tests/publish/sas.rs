@@ -2,9 +2,9 @@
 
 use expect_test::{Expect, expect};
 use gridhook::{
-    control::record::topic::AccessKeys,
     event::WallTime,
     publish::auth::sas::{SasResource, check},
+    record::topic::AccessKeys,
 };
 use proptest::prelude::*;
 use ring::hmac;

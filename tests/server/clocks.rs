@@ -4,9 +4,10 @@ use std::{fs, process::Command, time::Duration};
 
 use gridhook::{
     clock::Clock,
-    control::{record::subscription::SubscriptionRecord, registry::ChangeBasis},
+    control::registry::ChangeBasis,
     event::{Name, SubscriptionId, Timestamp},
     publish::schema::{self, EventTarget, RequestContent},
+    record::subscription::SubscriptionRecord,
 };
 use serde_json::{Value, json};
 

@@ -3,10 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use gridhook::{
-    clock::Clock,
-    control::{record::subscription::SubscriptionRecord, registry::ChangeBasis},
-    event::Schema,
-    policy::filter::Filter,
+    clock::Clock, control::registry::ChangeBasis, event::Schema, policy::filter::Filter,
+    record::subscription::SubscriptionRecord,
 };
 use serde_json::json;
 

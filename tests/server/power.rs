@@ -8,12 +8,11 @@ use std::{collections::BTreeSet, ops::ControlFlow, thread, time::Duration};
 
 use bytes::Bytes;
 use gridhook::{
-    cli::fsck::decoders,
+    event::chunk::Chunk,
     repair::fsck,
+    storage::decoders,
     store::{
-        Family, Store,
-        chunk::Chunk,
-        keys,
+        Family, Store, keys,
         rocks::{RocksOptions, RocksStore},
     },
 };

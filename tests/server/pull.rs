@@ -19,12 +19,10 @@ use std::{
 
 use gridhook::{
     clock::Clock,
-    control::{
-        record::{subscription::SubscriptionRecord, topic::key_in_namespace},
-        registry::ChangeBasis,
-    },
+    control::registry::ChangeBasis,
     event::Schema,
     policy::filter::Filter,
+    record::{subscription::SubscriptionRecord, topic::key_in_namespace},
 };
 use serde_json::{Value, json};
 

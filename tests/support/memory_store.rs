@@ -17,9 +17,9 @@ use std::{
 
 use bytes::Bytes;
 use gridhook::{
-    event::{PartitionId, Seq, Timestamp},
+    event::{PartitionId, Seq, Timestamp, chunk},
     store::{
-        Batch, Family, Store, StoreError, Visit, WriteOp, chunk, id_filter, keys,
+        Batch, Family, Store, StoreError, Visit, WriteOp, id_filter, keys,
         records::{PublishedId, StoredRecord},
     },
 };

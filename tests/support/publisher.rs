@@ -12,15 +12,12 @@ use bytes::Bytes;
 use gridhook::{
     clock::{Clock, ManualClock},
     config::Config,
-    control::{
-        record::{
-            ingress::{IngressSettings, InputSchemaMapping, MappedField, MappedFieldOrDefault},
-            topic::{AccessKeys, ArmScope, DomainTopics, StoredTopicProperties, TopicRecord},
-        },
-        registry::{Registry, RegistryRules, StartQueue},
-    },
+    control::registry::{Registry, RegistryRules, StartQueue},
     deliver::{AddressRules, ClientOptions, trust::TlsTrust},
-    event::{Event, Name, PartitionId, Schema, Seq, Timestamp},
+    event::{
+        Event, Name, PartitionId, Schema, Seq, Timestamp,
+        chunk::{Chunk, end_of},
+    },
     fanout::CHECK_INTERVAL,
     journal::{self, Journal},
     publish::{
@@ -28,11 +25,11 @@ use gridhook::{
         auth::{AuthRules as Door, Authenticator},
         http::Publisher,
     },
-    store::{
-        Family, Store,
-        chunk::{Chunk, end_of},
-        keys,
+    record::{
+        ingress::{IngressSettings, InputSchemaMapping, MappedField, MappedFieldOrDefault},
+        topic::{AccessKeys, ArmScope, DomainTopics, StoredTopicProperties, TopicRecord},
     },
+    store::{Family, Store, keys},
     subscription::{DeliveryContext, ReadBudget, SubscriptionContext},
     supervision::actor_factory::{self, ActorHosts},
 };

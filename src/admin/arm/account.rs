@@ -4,17 +4,20 @@
 use actix_web::{HttpRequest, HttpResponse};
 
 use super::list::PageRequest;
+use crate::model::account::azure_subscriptions;
+use crate::model::account::event_grid_provider;
+use crate::model::account::only_tenant;
+use crate::model::account::used_locations;
+use crate::model::account::used_resource_groups;
 use crate::{
-    admin::{
-        AdminError, Control,
-        model::{account::ResourcePlacement, value_of},
-    },
-    api::{
-        account::{AzureSubscription, Location, Provider, ResourceGroup, Tenant},
-        resource::Page,
-    },
-    control::record::topic::ArmScope,
+    AdminError, Control,
+    model::{account::ResourcePlacement, value_of},
 };
+use gridhook_api::{
+    account::{AzureSubscription, Provider, ResourceGroup},
+    resource::Page,
+};
+use gridhook_record::topic::ArmScope;
 
 /// Scopes and locations of all topics, domains and namespaces, ordered by key.
 fn placed(control: &Control) -> Vec<ResourcePlacement> {
@@ -28,29 +31,29 @@ fn placed(control: &Control) -> Vec<ResourcePlacement> {
 }
 
 pub(super) fn tenants() -> HttpResponse {
-    HttpResponse::Ok().json(Page::whole(vec![Tenant::only()]))
+    HttpResponse::Ok().json(Page::whole(vec![only_tenant()]))
 }
 
 pub(super) fn subscriptions(control: &Control, request: &HttpRequest) -> Result<HttpResponse, AdminError> {
     let page = PageRequest::of(request, control)?;
-    let all = AzureSubscription::all(&placed(control)).into_iter().collect();
+    let all = azure_subscriptions(&placed(control)).into_iter().collect();
     Ok(page.answer(all, |one: &AzureSubscription| &one.subscription_id, value_of))
 }
 
 pub(super) fn subscription(control: &Control, id: &str) -> Result<HttpResponse, AdminError> {
-    let found = AzureSubscription::all(&placed(control)).remove(&id.to_lowercase());
+    let found = azure_subscriptions(&placed(control)).remove(&id.to_lowercase());
     Ok(HttpResponse::Ok().json(found.ok_or_else(|| AdminError::NoSubscription(id.to_owned()))?))
 }
 
 pub(super) fn resource_groups(control: &Control, request: &HttpRequest, id: &str) -> Result<HttpResponse, AdminError> {
     let page = PageRequest::of(request, control)?;
-    let all = ResourceGroup::all(&placed(control), id).into_iter().collect();
+    let all = used_resource_groups(&placed(control), id).into_iter().collect();
     Ok(page.answer(all, |one: &ResourceGroup| &one.name, value_of))
 }
 
 pub(super) fn resource_group(control: &Control, scope: &ArmScope) -> Result<HttpResponse, AdminError> {
     let ArmScope { subscription, resource_group: name } = scope;
-    let found = ResourceGroup::all(&placed(control), subscription).remove(&name.to_lowercase());
+    let found = used_resource_groups(&placed(control), subscription).remove(&name.to_lowercase());
     Ok(HttpResponse::Ok().json(found.ok_or_else(|| AdminError::NoResourceGroup(name.clone()))?))
 }
 
@@ -63,9 +66,9 @@ pub(super) fn provider(control: &Control, id: &str) -> HttpResponse {
 }
 
 fn the_provider(control: &Control, id: &str) -> Provider {
-    Provider::of(id, &Location::all(&placed(control), id))
+    event_grid_provider(id, &used_locations(&placed(control), id))
 }
 
 pub(super) fn locations(control: &Control, id: &str) -> HttpResponse {
-    HttpResponse::Ok().json(Page::whole(Location::all(&placed(control), id)))
+    HttpResponse::Ok().json(Page::whole(used_locations(&placed(control), id)))
 }

@@ -4,16 +4,15 @@ use actix_web::HttpResponse;
 use tracing::info;
 
 use super::{Call, Input, Permissions, TopicPath, check_seen, list::PageRequest, not_found, topic};
+use crate::model::domain_topic::domain_topic_view;
 use crate::{
-    admin::{
-        AdminError, Control,
-        model::{domain_topic, value_of},
-        shares,
-    },
-    api::{topic::DomainTopicView, what_if::Difference},
-    control::registry::DomainTopic,
-    event::Name,
+    AdminError, Control,
+    model::{domain_topic, value_of},
+    shares,
 };
+use gridhook_api::what_if::Difference;
+use gridhook_event::Name;
+use gridhook_record::topic::DomainTopic;
 
 pub(super) fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let control = call.control;
@@ -26,7 +25,7 @@ pub(super) fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, Adm
     let mut topics = domain.domain_topics();
     topics.retain(|topic| permissions.sees_topic(control, &record, Some(topic.name.as_str())));
     let topics = topics.into_iter().map(|topic| (topic.name.key(), topic)).collect();
-    let view = |topic: &DomainTopic| value_of(&DomainTopicView::new(&id, topic));
+    let view = |topic: &DomainTopic| value_of(&domain_topic_view(&id, topic));
     Ok(page.answer(topics, |topic| topic.name.as_str(), view))
 }
 
@@ -34,7 +33,7 @@ pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, A
     let domain = topic(control, path)?;
     let name = named(path)?;
     let topic = domain.domain_topic(name.as_str()).ok_or_else(|| not_found(path))?;
-    Ok(HttpResponse::Ok().json(DomainTopicView::new(&domain.record().resource_id(), &topic)))
+    Ok(HttpResponse::Ok().json(domain_topic_view(&domain.record().resource_id(), &topic)))
 }
 
 /// The changes that a PUT would make: only whether the domain topic exists.
@@ -58,7 +57,7 @@ pub(super) async fn put(input: Input<'_>, path: &TopicPath) -> Result<HttpRespon
     let saved = DomainTopic { name: name.clone(), system_data };
     let saved = input.control.registry.put_domain_topic(&path.key(), saved).await?;
     info!(domain = %path.name, topic = %saved.name, "domain topic saved");
-    Ok(HttpResponse::Created().json(DomainTopicView::new(&domain.record().resource_id(), &saved)))
+    Ok(HttpResponse::Created().json(domain_topic_view(&domain.record().resource_id(), &saved)))
 }
 
 pub(super) async fn delete(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {

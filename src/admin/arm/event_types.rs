@@ -3,45 +3,42 @@
 use std::collections::BTreeMap;
 
 use super::{Input, TopicPath, topic, topics::save};
+use crate::model::difference::difference_between;
 use crate::{
-    admin::{
-        AdminError, Control,
-        model::{parse, read, topic::check_event_types, value_of},
-    },
-    api::{
-        resource::Page,
-        topic::{EventTypeBody, EventTypeView},
-        what_if::Difference,
-    },
-    control::record::{
-        azure_properties::{EventTypeKind, InlineEventType},
-        topic::{TopicKind, TopicRecord},
-    },
+    AdminError, Control,
+    model::{parse, read, topic::check_event_types, value_of},
 };
 use actix_web::HttpResponse;
+use gridhook_api::{
+    resource::Page,
+    topic::{EventTypeBody, EventTypeView},
+    what_if::Difference,
+};
+use gridhook_record::{
+    azure_properties::{EventTypeKind, InlineEventType},
+    topic::{TopicKind, TopicRecord},
+};
 
-impl EventTypeView {
-    fn new(topic: &TopicRecord, name: &str, properties: &InlineEventType) -> Self {
-        let kind = match topic.kind() {
-            TopicKind::Topic => "Microsoft.EventGrid/topics/eventTypes",
-            TopicKind::Domain => "Microsoft.EventGrid/domains/eventTypes",
-            TopicKind::NamespaceTopic => "Microsoft.EventGrid/namespaces/topics/eventTypes",
-        };
-        let id = format!("{}/eventTypes/{name}", topic.resource_id());
-        Self { id, name: name.to_owned(), kind: kind.to_owned(), properties: properties.clone() }
-    }
+pub(crate) fn event_type_view(topic: &TopicRecord, name: &str, properties: &InlineEventType) -> EventTypeView {
+    let kind = match topic.kind() {
+        TopicKind::Topic => "Microsoft.EventGrid/topics/eventTypes",
+        TopicKind::Domain => "Microsoft.EventGrid/domains/eventTypes",
+        TopicKind::NamespaceTopic => "Microsoft.EventGrid/namespaces/topics/eventTypes",
+    };
+    let id = format!("{}/eventTypes/{name}", topic.resource_id());
+    EventTypeView { id, name: name.to_owned(), kind: kind.to_owned(), properties: properties.clone() }
 }
 
 pub(super) fn list(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let record = topic(control, path)?.record();
-    let types = declared(&record).map(|(name, declared)| EventTypeView::new(&record, name, declared));
+    let types = declared(&record).map(|(name, declared)| event_type_view(&record, name, declared));
     Ok(HttpResponse::Ok().json(Page::whole(types.collect::<Vec<_>>())))
 }
 
 pub(super) fn get(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
     let record = topic(control, path)?.record();
     let found = find(&record, name).ok_or_else(|| missing(&record, name))?;
-    Ok(HttpResponse::Ok().json(EventTypeView::new(&record, name, found)))
+    Ok(HttpResponse::Ok().json(event_type_view(&record, name, found)))
 }
 
 pub(super) async fn put(input: Input<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
@@ -50,7 +47,7 @@ pub(super) async fn put(input: Input<'_>, path: &TopicPath, name: &str) -> Resul
     let record = changed(input, &record, |types| {
         types.insert(name.to_owned(), requested.clone());
     });
-    let view = EventTypeView::new(&record, name, &requested);
+    let view = event_type_view(&record, name, &requested);
     save(input.control, record).await?;
     Ok(HttpResponse::Created().json(view))
 }
@@ -71,7 +68,7 @@ pub(super) fn difference(input: Input<'_>, path: &TopicPath, name: &str) -> Resu
     let record = topic(input.control, path)?.record();
     let wrapped = |properties: &InlineEventType| serde_json::json!({"properties": value_of(properties)});
     let requested = requested(&record, name, input.body)?;
-    Ok(Difference::between(find(&record, name).map(wrapped).as_ref(), &wrapped(&requested)))
+    Ok(difference_between(find(&record, name).map(wrapped).as_ref(), &wrapped(&requested)))
 }
 
 /// The event type in a body, which its topic can take.

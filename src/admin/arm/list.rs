@@ -8,15 +8,13 @@ use serde_json::Value;
 use url::form_urlencoded;
 
 use crate::{
-    admin::{
-        AdminError, Control,
-        merge::{PageKeys, PagePart},
-        model::odata::NameFilter,
-        query,
-    },
-    api::resource::Page,
-    publish::OneOfShards,
+    AdminError, Control,
+    merge::{PageKeys, PagePart},
+    model::odata::NameFilter,
+    query,
 };
+use gridhook_api::resource::Page;
+use gridhook_publish::OneOfShards;
 
 /// Maximum and default number of items of a page, as in Azure.
 const TOP_MAX: usize = 100;

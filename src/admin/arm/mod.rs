@@ -9,7 +9,7 @@
 
 mod account;
 mod domain_topics;
-pub(in crate::admin) mod event_types;
+pub(crate) mod event_types;
 mod list;
 mod namespaces;
 mod operation;
@@ -49,10 +49,8 @@ use super::{
     model::InvalidRequest,
     permissions::{Permissions, Target},
 };
-use crate::{
-    control::registry::{self, TopicHandle},
-    journal,
-};
+use gridhook_engine::control::registry::{self, TopicHandle};
+use gridhook_journal as journal;
 
 /// Maximum size of a body; ARM's limit is 4 MiB.
 const BODY_BYTES_MAX: usize = 256 * 1024;

@@ -11,20 +11,20 @@ use super::{
     path::{AzureScope, NamespacePath},
     topics::{identify, is_in, is_in_scope, keys_response, new_keys, regenerate},
 };
+use crate::model::difference::difference_between;
+use crate::model::namespace::namespace_view;
 use crate::{
-    admin::{
-        AdminError, Control,
-        model::{
-            namespace::{NamespaceSpec, set},
-            topic::KeyName,
-            value_of,
-        },
-        shares,
+    AdminError, Control,
+    model::{
+        namespace::{NamespaceSpec, set},
+        topic::KeyName,
+        value_of,
     },
-    api::{namespace::NamespaceView, what_if::Difference},
-    control::record::namespace::NamespaceRecord,
-    event::Name,
+    shares,
 };
+use gridhook_api::what_if::Difference;
+use gridhook_event::Name;
+use gridhook_record::namespace::NamespaceRecord;
 
 /// The namespace of a path, if the scope matches.
 pub(super) fn namespace(control: &Control, path: &NamespacePath) -> Result<Arc<NamespaceRecord>, AdminError> {
@@ -41,7 +41,7 @@ pub(super) fn no_namespace(path: &NamespacePath) -> AdminError {
 }
 
 /// Key of the lock of changes of a namespace and its topics.
-pub(in crate::admin) fn lock_key(name: &Name) -> String {
+pub(crate) fn lock_key(name: &Name) -> String {
     format!("namespace:{}", name.key())
 }
 
@@ -51,12 +51,12 @@ pub(super) fn list(control: &Control, request: &HttpRequest, scope: &AzureScope)
     let permissions = Permissions::of(request)?;
     records.retain(|record| is_in(&record.scope, scope) && permissions.sees_namespace(record));
     let keyed = records.into_iter().map(|record| (record.key(), record)).collect();
-    let view = |record: &Arc<NamespaceRecord>| value_of(&NamespaceView::new(record, &control.public_url));
+    let view = |record: &Arc<NamespaceRecord>| value_of(&namespace_view(record, &control.public_url));
     Ok(page.answer(keyed, |record| record.name.as_str(), view))
 }
 
 pub(super) fn get(control: &Control, path: &NamespacePath) -> Result<HttpResponse, AdminError> {
-    Ok(HttpResponse::Ok().json(NamespaceView::new(&*namespace(control, path)?, &control.public_url)))
+    Ok(HttpResponse::Ok().json(namespace_view(&*namespace(control, path)?, &control.public_url)))
 }
 
 pub(super) async fn put(input: Input<'_>, path: NamespacePath) -> Result<HttpResponse, AdminError> {
@@ -64,13 +64,13 @@ pub(super) async fn put(input: Input<'_>, path: NamespacePath) -> Result<HttpRes
     let (existing, mut record) = planned_change(input, path)?;
     record.system_data = control.stamp(input.caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
     let saved = save(control, record).await?;
-    Ok(HttpResponse::Created().json(NamespaceView::new(&saved, &control.public_url)))
+    Ok(HttpResponse::Created().json(namespace_view(&saved, &control.public_url)))
 }
 
 /// The changes that a PUT would make.
 pub(super) fn difference(input: Input<'_>, path: NamespacePath) -> Result<Difference, AdminError> {
     let (existing, requested) = planned_change(input, path)?;
-    Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&requested)))
+    Ok(difference_between(existing.map(|existing| set(&existing)).as_ref(), &set(&requested)))
 }
 
 /// The existing record, and the record after a PUT.
@@ -102,7 +102,7 @@ pub(super) async fn patch(call: Call<'_>, path: &NamespacePath) -> Result<HttpRe
     let mut record = NamespaceSpec::patch(&existing, call.body)?.update(&existing);
     record.system_data = control.stamp(call.caller, Some(existing.system_data.as_ref()));
     let saved = save(control, identified(record, Some(&existing))).await?;
-    Ok(HttpResponse::Ok().json(NamespaceView::new(&saved, &control.public_url)))
+    Ok(HttpResponse::Ok().json(namespace_view(&saved, &control.public_url)))
 }
 
 fn identified(mut record: NamespaceRecord, before: Option<&NamespaceRecord>) -> NamespaceRecord {

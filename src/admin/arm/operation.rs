@@ -8,16 +8,14 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::{path::ArmPath, routes::Route};
 use crate::{
-    admin::{
-        AdminError, Control,
-        auth::{Access, AdminCaller},
-        merge::PartsMerge,
-        openapi::{OperationBuilder, SchemaRegistry},
-        permissions::Permissions,
-        placement::{Merge, SpreadScope},
-    },
-    api::what_if::Difference,
+    AdminError, Control,
+    auth::{Access, AdminCaller},
+    merge::PartsMerge,
+    openapi::{OperationBuilder, SchemaRegistry},
+    permissions::Permissions,
+    placement::{Merge, SpreadScope},
 };
+use gridhook_api::what_if::Difference;
 
 /// The response of a handler, which borrows from its input.
 pub(super) type Answer<'a> = LocalBoxFuture<'a, Result<HttpResponse, AdminError>>;
@@ -29,22 +27,22 @@ type Describe = fn(&Route, &mut SchemaRegistry) -> OperationBuilder;
 
 /// What a handler needs to know, except the request itself: a configuration file has none.
 #[derive(Clone, Copy)]
-pub(in crate::admin) struct Input<'a> {
-    pub(in crate::admin) control: &'a Control,
-    pub(in crate::admin) caller: &'a AdminCaller,
+pub(crate) struct Input<'a> {
+    pub(crate) control: &'a Control,
+    pub(crate) caller: &'a AdminCaller,
     /// What the caller may do.
-    pub(in crate::admin) permissions: &'a Permissions,
-    pub(in crate::admin) path: &'a ArmPath,
-    pub(in crate::admin) body: &'a [u8],
+    pub(crate) permissions: &'a Permissions,
+    pub(crate) path: &'a ArmPath,
+    pub(crate) body: &'a [u8],
     /// The lock of changes of the resource.
-    pub(in crate::admin) lock: &'a ChangeLock,
+    pub(crate) lock: &'a ChangeLock,
     /// Whether the request has preconditions, which hold at this time.
-    pub(in crate::admin) is_conditional: bool,
+    pub(crate) is_conditional: bool,
 }
 
 /// The lock of changes of a resource, which a handler may release early.
 #[derive(Default)]
-pub(in crate::admin) struct ChangeLock(Cell<Option<OwnedMutexGuard<()>>>);
+pub(crate) struct ChangeLock(Cell<Option<OwnedMutexGuard<()>>>);
 
 impl ChangeLock {
     pub(super) fn hold(&self, guard: OwnedMutexGuard<()>) {
@@ -58,9 +56,9 @@ impl ChangeLock {
 
 /// A request and its input.
 #[derive(Clone, Copy)]
-pub(in crate::admin) struct Call<'a> {
-    pub(in crate::admin) request: &'a HttpRequest,
-    pub(in crate::admin) input: Input<'a>,
+pub(crate) struct Call<'a> {
+    pub(crate) request: &'a HttpRequest,
+    pub(crate) input: Input<'a>,
 }
 
 impl<'a> std::ops::Deref for Call<'a> {
@@ -80,9 +78,9 @@ pub struct Operation {
     /// Whether it lists resources, and leaves out those that the caller may not see.
     pub(super) is_list: bool,
     /// How the answers of the shards of a cluster become one, if the path names no topic, domain or namespace.
-    pub(in crate::admin) merge: Option<Merge>,
+    pub(crate) merge: Option<Merge>,
     /// Which shards of a cluster answer, if the topic is spread; [`None`]: the one that leads it.
-    pub(in crate::admin) spread: Option<SpreadScope>,
+    pub(crate) spread: Option<SpreadScope>,
     handler: Handler,
     describe: Describe,
 }
@@ -187,7 +185,7 @@ impl Operation {
     }
 
     /// The changes that a PUT would make.
-    pub(in crate::admin) fn difference(&self, input: Input<'_>) -> Result<Difference, AdminError> {
+    pub(crate) fn difference(&self, input: Input<'_>) -> Result<Difference, AdminError> {
         match self.handler {
             Handler::Call(_) => Err(NO_PUT),
             Handler::Put(_, difference) => difference(input),
@@ -195,7 +193,7 @@ impl Operation {
     }
 
     /// Puts a resource without a request.
-    pub(in crate::admin) async fn put(&self, input: Input<'_>) -> Result<HttpResponse, AdminError> {
+    pub(crate) async fn put(&self, input: Input<'_>) -> Result<HttpResponse, AdminError> {
         match self.handler {
             Handler::Call(_) => Err(NO_PUT),
             Handler::Put(handler, _) => handler(input).await,
@@ -203,7 +201,7 @@ impl Operation {
     }
 
     /// The OpenAPI description of the operation on a route.
-    pub(in crate::admin) fn describe(&self, route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    pub(crate) fn describe(&self, route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
         let draft = (self.describe)(route, schemas);
         match self.spread {
             Some(SpreadScope::One | SpreadScope::Parts(_) | SpreadScope::All(_)) if route.is_in_topic() => {

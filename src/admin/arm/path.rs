@@ -6,13 +6,11 @@
 use percent_encoding::percent_decode_str;
 
 use super::routes::{ROUTES, Route};
-use crate::{
-    admin::AdminError,
-    control::record::{
-        token::ScopedResource,
-        topic::{self, ArmScope, TopicKind},
-    },
-    event::Name,
+use crate::AdminError;
+use gridhook_event::Name;
+use gridhook_record::{
+    token::ScopedResource,
+    topic::{self, ArmScope, TopicKind},
 };
 
 /// An Azure subscription, or one resource group in it.
@@ -103,12 +101,12 @@ fn segments(path: &str) -> impl DoubleEndedIterator<Item = Option<String>> {
 
 impl ArmPath {
     /// The name that a parameter has; an error is a bug in the table of routes.
-    pub(in crate::admin) fn name(&self, parameter: &str) -> Result<&str, AdminError> {
+    pub(crate) fn name(&self, parameter: &str) -> Result<&str, AdminError> {
         self.optional(parameter).ok_or(AdminError::Broken("the path has no such parameter"))
     }
 
     /// The name that a parameter has, if the path has it.
-    pub(in crate::admin) fn optional(&self, parameter: &str) -> Option<&str> {
+    pub(crate) fn optional(&self, parameter: &str) -> Option<&str> {
         self.names.iter().find(|(known, _)| *known == parameter).map(|(_, name)| name.as_str())
     }
 
@@ -156,7 +154,7 @@ impl ArmPath {
     }
 
     /// Whether the path is that of a topic, a domain or a domain topic itself.
-    pub(in crate::admin) fn is_topic(&self) -> bool {
+    pub(crate) fn is_topic(&self) -> bool {
         let ends = |name: &&str| self.route.template.ends_with(&format!("/{{{name}}}"));
         ["topicName", "domainName", "domainTopicName"].iter().any(ends)
     }

@@ -6,10 +6,8 @@
 use serde_json::{Value, json};
 
 use super::{no_subscription, path::ArmPath, topic};
-use crate::{
-    admin::{AdminError, Control, model::parse},
-    control::record::topic::TopicKind,
-};
+use crate::{AdminError, Control, model::parse};
+use gridhook_record::topic::TopicKind;
 
 /// Checks a PATCH by the holder of a portal link: its only change is the address of a webhook.
 pub(super) fn check_change(control: &Control, path: &ArmPath, body: &[u8]) -> Result<(), AdminError> {

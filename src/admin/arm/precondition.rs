@@ -14,7 +14,7 @@ use actix_web::{
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
-use crate::admin::AdminError;
+use crate::AdminError;
 
 /// Bytes of the hash in a tag.
 const TAG_BYTES: usize = 16;

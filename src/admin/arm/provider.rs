@@ -2,10 +2,8 @@
 
 use actix_web::HttpResponse;
 
-use crate::{
-    admin::{AdminError, model::provider},
-    api::{provider::TopicType, resource::Page},
-};
+use crate::{AdminError, model::provider};
+use gridhook_api::{provider::TopicType, resource::Page};
 
 pub(super) fn operations() -> HttpResponse {
     HttpResponse::Ok().json(Page::whole(provider::operations()))

@@ -13,23 +13,21 @@ use super::{
     provider, subscriptions, topics, unsupported,
 };
 use crate::{
-    admin::{
-        auth::Access,
-        dead_letters, events, explain, ledger,
-        merge::PartsMerge,
-        metrics,
-        model::subscription::PathForm,
-        openapi::arm::{
-            self as doc, account as account_doc, dead_letters as dead_letters_doc, events as events_doc,
-            namespaces as namespaces_doc, subscriptions as subscriptions_doc, topics as topics_doc,
-        },
-        operate,
-        placement::Merge,
-        replay, retry, test_filter, trace,
+    auth::Access,
+    dead_letters, events, explain, ledger,
+    merge::PartsMerge,
+    metrics,
+    model::subscription::PathForm,
+    openapi::arm::{
+        self as doc, account as account_doc, dead_letters as dead_letters_doc, events as events_doc,
+        namespaces as namespaces_doc, subscriptions as subscriptions_doc, topics as topics_doc,
     },
-    control::record::topic::TopicKind,
-    policy::record::{Command, job::JobCommand},
+    operate,
+    placement::Merge,
+    replay, retry, test_filter, trace,
 };
+use gridhook_policy::record::{Command, job::JobCommand};
+use gridhook_record::topic::TopicKind;
 
 /// A path and its operations.
 pub struct Route {
@@ -42,11 +40,11 @@ pub struct Route {
     /// Form of the path of event subscriptions.
     pub(super) form: PathForm,
     /// Name of the resource type in paths, such as `topics`.
-    pub(in crate::admin) resource: &'static str,
+    pub(crate) resource: &'static str,
     /// Tag of the operations in the OpenAPI document.
-    pub(in crate::admin) tag: &'static str,
+    pub(crate) tag: &'static str,
     /// Suffix of the ids of the operations in the OpenAPI document: resource type, parent and form of the path.
-    pub(in crate::admin) id: String,
+    pub(crate) id: String,
 }
 
 /// All routes.
@@ -280,12 +278,12 @@ impl Route {
     }
 
     /// Whether the path is that of a resource that can be put, and not of a list or an action.
-    pub(in crate::admin) fn is_resource(&self) -> bool {
+    pub(crate) fn is_resource(&self) -> bool {
         self.operation(&Method::PUT).is_some()
     }
 
     /// Whether the path is in a topic that may be spread.
-    pub(in crate::admin) fn is_in_topic(&self) -> bool {
+    pub(crate) fn is_in_topic(&self) -> bool {
         let has = |parameter: &str| self.template.contains(parameter);
         has("{topicName}") && !has("{namespaceName}") && !has("{domainName}")
     }
@@ -296,7 +294,7 @@ impl Route {
     }
 
     /// The operation with this method.
-    pub(in crate::admin) fn operation(&self, method: &Method) -> Option<&'static Operation> {
+    pub(crate) fn operation(&self, method: &Method) -> Option<&'static Operation> {
         self.operations.iter().find(|operation| operation.method == *method)
     }
 

@@ -12,30 +12,29 @@ use super::{
     Call, Input, Permissions, TopicPath, check_seen, list::PageRequest, no_subscription, not_found, path::AzureScope,
     topic, topics::is_in,
 };
+use crate::model::difference::difference_between;
+use crate::model::subscription::provisioned_subscription_view;
+use crate::model::subscription::subscription_view;
 use crate::{
-    admin::{
-        AdminError, Control,
-        model::{
-            InvalidRequest, domain_topic, provider,
-            subscription::{self, PathForm, namespace::check_mode},
-            value_of,
-        },
-        shares, uses,
+    AdminError, Control,
+    model::{
+        InvalidRequest, domain_topic, provider,
+        subscription::{self, PathForm, namespace::check_mode},
+        value_of,
     },
-    api::{
-        resource::Page,
-        subscription::{FullUrl, SubscriptionView},
-        what_if::{Difference, ValueChange},
-    },
-    control::{
-        record::{
-            proposal::{Provisioned, ProvisioningState},
-            subscription::SubscriptionRecord,
-            topic::TopicRecord,
-        },
-        registry::{ChangeBasis, TopicHandle},
-    },
-    event::Name,
+    shares, uses,
+};
+use gridhook_api::{
+    resource::Page,
+    subscription::FullUrl,
+    what_if::{Difference, ValueChange},
+};
+use gridhook_engine::control::registry::{ChangeBasis, TopicHandle};
+use gridhook_event::Name;
+use gridhook_record::{
+    proposal::{Provisioned, ProvisioningState},
+    subscription::SubscriptionRecord,
+    topic::TopicRecord,
 };
 
 pub(super) fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
@@ -55,7 +54,7 @@ pub(super) fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, Adm
     Ok(page.answer(
         keyed,
         |one| one.record.name.as_str(),
-        |one| value_of(&SubscriptionView::provisioned(one, &record, call.path.route.form)),
+        |one| value_of(&provisioned_subscription_view(one, &record, call.path.route.form)),
     ))
 }
 
@@ -81,7 +80,7 @@ pub(super) fn list_all(call: Call<'_>, scope: &AzureScope) -> Result<HttpRespons
         }
     }
     let view = |(topic, one): &(Arc<TopicRecord>, Provisioned)| {
-        value_of(&SubscriptionView::provisioned(one, topic, PathForm::Scoped))
+        value_of(&provisioned_subscription_view(one, topic, PathForm::Scoped))
     };
     Ok(page.answer(keyed, |(_, one)| one.record.name.as_str(), view))
 }
@@ -95,7 +94,7 @@ fn is_same_location(a: &str, b: &str) -> bool {
 pub(super) fn get(control: &Control, path: &TopicPath, form: PathForm, name: &str) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
     let subscription = control.registry.provisioned(&topic, name).ok_or_else(|| no_subscription(path, name))?;
-    Ok(HttpResponse::Ok().json(SubscriptionView::provisioned(&subscription, &topic.record(), form)))
+    Ok(HttpResponse::Ok().json(provisioned_subscription_view(&subscription, &topic.record(), form)))
 }
 
 pub(super) async fn put(input: Input<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
@@ -117,7 +116,7 @@ pub(super) fn difference(input: Input<'_>, path: &TopicPath, name: &str) -> Resu
     let (existing, requested) = planned_change(input, path, &topic, name)?;
     let of = topic.record();
     let before = existing.as_ref().map(|existing| subscription::set(&existing.record, &of));
-    let mut difference = Difference::between(before.as_ref(), &subscription::set(&requested, &of));
+    let mut difference = difference_between(before.as_ref(), &subscription::set(&requested, &of));
     if existing.is_some_and(|existing| matches!(existing.state, ProvisioningState::Failed)) {
         // Validation of its endpoint failed: a PUT validates it again.
         let (at, [before, after]) = ("provisioningState".to_owned(), ["Failed", "Succeeded"].map(Value::from));
@@ -235,11 +234,11 @@ async fn save(
     if registry.needs_validation(&key, &requested) {
         input.lock.release();
         let saved = registry.validate(&key, requested, basis).await?;
-        return Ok(HttpResponse::Created().json(SubscriptionView::provisioned(&saved, topic, form)));
+        return Ok(HttpResponse::Created().json(provisioned_subscription_view(&saved, topic, form)));
     }
     let saved = registry.put_subscription(&key, requested, basis).await?;
     info!(topic = key, subscription = saved.key(), version = saved.version, "event subscription saved");
-    Ok(HttpResponse::Created().json(SubscriptionView::new(&saved, topic, form)))
+    Ok(HttpResponse::Created().json(subscription_view(&saved, topic, form)))
 }
 
 pub(super) async fn delete(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {

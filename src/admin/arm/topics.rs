@@ -15,33 +15,27 @@ use super::{
     path::{AzureScope, NamespacePath},
     topic,
 };
+use crate::model::difference::difference_between;
+use crate::model::namespace::topic::namespace_topic_view;
+use crate::model::topic::topic_view;
 use crate::{
-    admin::{
-        AdminError, Control,
-        model::{
-            Editions, InvalidRequest,
-            namespace::topic::{self as namespace_topic, NamespaceTopicSpec},
-            provider, subscription,
-            topic::{KeyName, TopicSpec, set},
-            value_of,
-        },
-        random::random_text,
-        shares,
+    AdminError, Control,
+    model::{
+        Editions, InvalidRequest,
+        namespace::topic::{self as namespace_topic, NamespaceTopicSpec},
+        provider, subscription,
+        topic::{KeyName, TopicSpec, set},
+        value_of,
     },
-    api::{
-        namespace::NamespaceTopicView,
-        resource::Page,
-        topic::{SharedAccessKeys, TopicView},
-        what_if::Difference,
-    },
-    control::{
-        record::{
-            azure_properties::Identity,
-            namespace::NamespaceRecord,
-            topic::{AccessKeys, ArmScope, TopicRecord},
-        },
-        registry::TopicHandle,
-    },
+    random::random_text,
+    shares,
+};
+use gridhook_api::{resource::Page, topic::SharedAccessKeys, what_if::Difference};
+use gridhook_engine::control::registry::TopicHandle;
+use gridhook_record::{
+    azure_properties::Identity,
+    namespace::NamespaceRecord,
+    topic::{AccessKeys, ArmScope, TopicRecord},
 };
 
 /// 256 bits, as in Azure.
@@ -70,7 +64,7 @@ pub(super) fn list(call: Call<'_>, scope: &AzureScope) -> Result<HttpResponse, A
         record.kind() == kind && is_in(&record.scope, scope) && permissions.sees_topic(control, record, None)
     });
     let keyed = records.into_iter().map(|record| (record.key(), record)).collect();
-    let view = |record: &Arc<TopicRecord>| value_of(&TopicView::new(record, &control.public_url));
+    let view = |record: &Arc<TopicRecord>| value_of(&topic_view(record, &control.public_url));
     Ok(page.answer(keyed, |record| record.name.as_str(), view))
 }
 
@@ -86,7 +80,7 @@ pub(super) fn list_in_namespace(call: Call<'_>, path: &NamespacePath) -> Result<
     }
     let seen = topics.iter().map(|topic| topic.record()).filter(|record| permissions.sees_topic(control, record, None));
     let keyed = seen.map(|record| (record.key(), record)).collect();
-    let view = |record: &Arc<TopicRecord>| value_of(&NamespaceTopicView::new(record));
+    let view = |record: &Arc<TopicRecord>| value_of(&namespace_topic_view(record));
     Ok(page.answer(keyed, |record| record.name.as_str(), view))
 }
 
@@ -96,8 +90,8 @@ pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, A
 
 fn shown(control: &Control, mut response: HttpResponseBuilder, record: &TopicRecord) -> HttpResponse {
     match record.namespace {
-        Some(_) => response.json(NamespaceTopicView::new(record)),
-        None => response.json(TopicView::new(record, &control.public_url)),
+        Some(_) => response.json(namespace_topic_view(record)),
+        None => response.json(topic_view(record, &control.public_url)),
     }
 }
 
@@ -166,7 +160,7 @@ pub(super) async fn put(input: Input<'_>, path: TopicPath) -> Result<HttpRespons
 pub(super) fn difference(input: Input<'_>, path: TopicPath) -> Result<Difference, AdminError> {
     let set = if path.namespace.is_some() { namespace_topic::set } else { set };
     let (existing, planned) = planned_change(input, path)?;
-    Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&planned)))
+    Ok(difference_between(existing.map(|existing| set(&existing)).as_ref(), &set(&planned)))
 }
 
 /// The existing record, and the record after a PUT.

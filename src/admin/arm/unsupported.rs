@@ -3,10 +3,8 @@
 use actix_web::HttpResponse;
 
 use super::path::ArmPath;
-use crate::{
-    admin::{AdminError, model::InvalidRequest},
-    api::resource::Page,
-};
+use crate::{AdminError, model::InvalidRequest};
+use gridhook_api::resource::Page;
 
 pub(super) fn list() -> HttpResponse {
     HttpResponse::Ok().json(Page::<()>::whole(Vec::new()))

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use humantime_serde::re::humantime::parse_duration;
 
-use crate::{admin::model::InvalidRequest, api::chaos::ActorKind, store::faults::STALL_MAX};
+use crate::model::InvalidRequest;
+use gridhook_api::chaos::ActorKind;
+use gridhook_store::faults::STALL_MAX;
 
 /// Maximum duration of a fault.
 const DURATION_MAX: Duration = Duration::from_secs(3_600);

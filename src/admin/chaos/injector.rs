@@ -13,19 +13,16 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tracing::warn;
 
-use crate::{
-    admin::AdminError,
-    api::chaos::{ActiveFaults, ChaosReport, InjectionCounters, ResponseCount},
-    chaos::{
-        Inject, Pause,
-        response_faults::{FaultCount, FaultCounts, FaultInjection},
-    },
-    clock::Skew,
-    control::registry::Registry,
-    event::Timestamp,
-    store::faults::StoreFaults,
-    supervision::SupervisionHistory,
+use crate::AdminError;
+use gridhook_api::chaos::{ActiveFaults, ChaosReport, InjectionCounters, ResponseCount};
+use gridhook_chaos::{
+    Inject, Pause,
+    response_faults::{FaultCount, FaultCounts, FaultInjection},
 };
+use gridhook_clock::Skew;
+use gridhook_engine::{control::registry::Registry, supervision::SupervisionHistory};
+use gridhook_event::Timestamp;
+use gridhook_store::faults::StoreFaults;
 
 /// Maximum number of active faults.
 const ACTIVE_MAX: usize = 64;
@@ -90,15 +87,13 @@ impl Fault {
     }
 }
 
-impl From<FaultCount> for ResponseCount {
-    fn from(FaultCount { answers, events }: FaultCount) -> Self {
-        Self { responses: answers, events }
-    }
+fn response_count(FaultCount { answers, events }: FaultCount) -> ResponseCount {
+    ResponseCount { responses: answers, events }
 }
 
 /// Starts and ends faults.
 pub struct FaultInjector {
-    pub(in crate::admin) targets: ChaosTargets,
+    pub(crate) targets: ChaosTargets,
     state: Mutex<InjectorState>,
 }
 
@@ -110,7 +105,7 @@ struct InjectorState {
 }
 
 impl FaultInjector {
-    pub(in crate::admin) fn new(targets: ChaosTargets) -> Self {
+    pub(crate) fn new(targets: ChaosTargets) -> Self {
         Self { targets, state: Mutex::default() }
     }
 
@@ -169,7 +164,7 @@ impl FaultInjector {
     }
 
     /// Ends all faults.
-    pub(in crate::admin) fn end_all(&self, registry: &Registry) {
+    pub(crate) fn end_all(&self, registry: &Registry) {
         let numbers: Vec<u64> = self.state().active.keys().copied().collect();
         for number in numbers {
             self.end(registry, number);
@@ -187,9 +182,9 @@ impl FaultInjector {
         let injected = InjectionCounters {
             writes_stalled: faults.stalled(),
             writes_failed: faults.failed(),
-            responses_dropped: dropped.into(),
-            responses_delayed: delayed.into(),
-            responses_corrupted: corrupted.into(),
+            responses_dropped: response_count(dropped),
+            responses_delayed: response_count(delayed),
+            responses_corrupted: response_count(corrupted),
             ..state.injected
         };
         ChaosReport { active: on, injected }

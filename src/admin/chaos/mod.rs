@@ -19,17 +19,15 @@ use super::{
     arm::read_body,
     model::{InvalidRequest, parse, read, value_of},
 };
-use crate::{
-    api::chaos::{
-        ActiveFaults, ActorKind, ClockBody, KillBody, KillMethod, PoisonBody, ResponseFaultKind, ResponsesBody,
-        StallBody, StallTarget, WritesBody,
-    },
-    chaos::{
-        ActorFault, Inject,
-        response_faults::{FaultRule, ResponseFault},
-    },
-    control::registry::{ChaosVictim, TaskKill},
+use gridhook_api::chaos::{
+    ActiveFaults, ActorKind, ClockBody, KillBody, KillMethod, PoisonBody, ResponseFaultKind, ResponsesBody, StallBody,
+    StallTarget, WritesBody,
 };
+use gridhook_chaos::{
+    ActorFault, Inject,
+    response_faults::{FaultRule, ResponseFault},
+};
+use gridhook_engine::control::registry::{ChaosVictim, TaskKill};
 
 /// Default duration of a poison event.
 const POISON_DURATION: Duration = Duration::from_secs(600);

@@ -1,40 +1,36 @@
 //! Reads bodies and makes views of the operations on dead letters.
 
-use crate::{
-    admin::model::{InvalidRequest, instant},
-    api::dead_letters::{DeadLetterFilterBody, DeadLetterView, ProblemView},
-    dead_letter::browse::{BrowseProblem, DeadLetterId, DeadLetterQuery, DeadLetterStage, FoundDeadLetter},
-    policy::outcome::Reason,
-};
+use crate::model::{InvalidRequest, instant};
+use gridhook_api::dead_letters::{DeadLetterFilterBody, DeadLetterView, ProblemView};
+use gridhook_dead_letter::browse::{BrowseProblem, DeadLetterId, DeadLetterQuery, DeadLetterStage, FoundDeadLetter};
+use gridhook_policy::outcome::Reason;
 
-impl DeadLetterFilterBody {
-    pub(super) fn query(&self, under: &str) -> Result<DeadLetterQuery, InvalidRequest> {
-        let target = |key: &str| format!("{under}{key}");
-        let time =
-            |key: &str, given: &Option<String>| given.as_deref().map(|given| instant(&target(key), given)).transpose();
-        let stage = match self.stage.as_deref() {
-            None => None,
-            Some("waiting") => Some(DeadLetterStage::Waiting),
-            Some("written") => Some(DeadLetterStage::Written),
-            Some(other) => {
-                let problem = format!("is \"{}\"; allowed are waiting and written", other.escape_debug());
-                return Err(InvalidRequest::new(target("stage"), problem));
-            }
-        };
-        Ok(DeadLetterQuery {
-            stage,
-            from: time("from", &self.from)?,
-            to: time("to", &self.to)?,
-            reason: self.reason.as_deref().map(|given| known_reason(&target("reason"), given)).transpose()?,
-            id: self.id.clone(),
-            keys: None,
-        })
-    }
+pub(crate) fn dead_letter_query(filter: &DeadLetterFilterBody, under: &str) -> Result<DeadLetterQuery, InvalidRequest> {
+    let target = |key: &str| format!("{under}{key}");
+    let time =
+        |key: &str, given: &Option<String>| given.as_deref().map(|given| instant(&target(key), given)).transpose();
+    let stage = match filter.stage.as_deref() {
+        None => None,
+        Some("waiting") => Some(DeadLetterStage::Waiting),
+        Some("written") => Some(DeadLetterStage::Written),
+        Some(other) => {
+            let problem = format!("is \"{}\"; allowed are waiting and written", other.escape_debug());
+            return Err(InvalidRequest::new(target("stage"), problem));
+        }
+    };
+    Ok(DeadLetterQuery {
+        stage,
+        from: time("from", &filter.from)?,
+        to: time("to", &filter.to)?,
+        reason: filter.reason.as_deref().map(|given| known_reason(&target("reason"), given)).transpose()?,
+        id: filter.id.clone(),
+        keys: None,
+    })
+}
 
-    pub(super) fn is_empty(&self) -> bool {
-        let Self { stage, from, to, reason, id } = self;
-        [stage, from, to, reason, id].into_iter().all(Option::is_none)
-    }
+pub(crate) fn is_empty_filter(filter: &DeadLetterFilterBody) -> bool {
+    let DeadLetterFilterBody { stage, from, to, reason, id } = filter;
+    [stage, from, to, reason, id].into_iter().all(Option::is_none)
 }
 
 /// A known reason.
@@ -42,29 +38,27 @@ pub(super) fn known_reason(target: &str, given: &str) -> Result<String, InvalidR
     InvalidRequest::find_known(target, given, Reason::all().map(|reason| reason.to_string()).collect())
 }
 
-impl DeadLetterView {
-    pub(super) fn new(found: &FoundDeadLetter) -> Self {
-        let (letter, result) = (&found.dead_letter, &found.dead_letter.result);
-        let (stage, file_due, file, index) = match &found.key {
-            DeadLetterId::Waiting(key) => ("waiting", Some(key.due.to_string()), None, None),
-            DeadLetterId::Written { file, index } => ("written", None, Some(file.clone()), Some(*index)),
-        };
-        Self {
-            key: found.key.to_string(),
-            stage: stage.to_owned(),
-            id: letter.id.clone(),
-            event_type: letter.event_type.clone(),
-            subject: letter.subject.clone(),
-            dead_letter_reason: result.reason.clone(),
-            delivery_attempts: result.attempts,
-            last_delivery_outcome: result.outcome.clone(),
-            last_http_status_code: result.status,
-            publish_time: result.published.map(|at| at.to_string()),
-            last_delivery_attempt_time: result.tried.map(|at| at.to_string()),
-            file_due,
-            file,
-            index,
-        }
+pub(crate) fn dead_letter_view(found: &FoundDeadLetter) -> DeadLetterView {
+    let (letter, result) = (&found.dead_letter, &found.dead_letter.result);
+    let (stage, file_due, file, index) = match &found.key {
+        DeadLetterId::Waiting(key) => ("waiting", Some(key.due.to_string()), None, None),
+        DeadLetterId::Written { file, index } => ("written", None, Some(file.clone()), Some(*index)),
+    };
+    DeadLetterView {
+        key: found.key.to_string(),
+        stage: stage.to_owned(),
+        id: letter.id.clone(),
+        event_type: letter.event_type.clone(),
+        subject: letter.subject.clone(),
+        dead_letter_reason: result.reason.clone(),
+        delivery_attempts: result.attempts,
+        last_delivery_outcome: result.outcome.clone(),
+        last_http_status_code: result.status,
+        publish_time: result.published.map(|at| at.to_string()),
+        last_delivery_attempt_time: result.tried.map(|at| at.to_string()),
+        file_due,
+        file,
+        index,
     }
 }
 

@@ -8,22 +8,16 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Deserialize;
 
 use super::body::known_reason;
+use crate::ledger_line::line_view;
 use crate::{
-    admin::{
-        AdminError, Control, ledger_line::LineContext, model::InvalidRequest, permissions::Permissions, query,
-        tail::topic_of, top::contains,
-    },
-    api::{
-        dead_letters::{NewDeadLetterView, NewestDeadLettersView},
-        ledger::LineView,
-    },
-    control::{
-        record::subscription::SubscriptionRecord,
-        registry::{self, TopicHandle},
-    },
-    event::{SubscriptionKey, Timestamp},
-    policy::record::{LedgerEntry, LedgerEvent},
+    AdminError, Control, ledger_line::LineContext, model::InvalidRequest, permissions::Permissions, query,
+    tail::topic_of, top::contains,
 };
+use gridhook_api::dead_letters::{NewDeadLetterView, NewestDeadLettersView};
+use gridhook_engine::control::registry::{self, TopicHandle};
+use gridhook_event::{SubscriptionKey, Timestamp};
+use gridhook_policy::record::{LedgerEntry, LedgerEvent};
+use gridhook_record::subscription::SubscriptionRecord;
 
 /// Default number of lines …
 const TOP: usize = 100;
@@ -53,10 +47,7 @@ struct NewestQuery {
 type Candidates = BTreeMap<SubscriptionKey, (Arc<TopicHandle>, Arc<SubscriptionRecord>)>;
 
 /// `GET /deadLetters`.
-pub(in crate::admin) async fn newest(
-    request: HttpRequest,
-    control: web::Data<Control>,
-) -> Result<HttpResponse, AdminError> {
+pub(crate) async fn newest(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let query: NewestQuery = query::read(request.query_string(), "top, continue, reason, topic and search")?;
     let top = query::number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "lines")?;
     let now = control.clock.now();
@@ -107,7 +98,7 @@ pub(in crate::admin) async fn newest(
         Some(NewDeadLetterView {
             topic: topic.record().resource_id_of(record.filter.domain_topic.as_deref()),
             subscription: record.name.to_string(),
-            line: LineView::new(line, context),
+            line: line_view(line, context),
         })
     });
     Ok(HttpResponse::Ok().json(NewestDeadLettersView {

@@ -9,10 +9,8 @@ use super::{
     pages::{instant, top_in},
     parts::Places,
 };
-use crate::{
-    admin::events::TOP,
-    api::events::{EventLine, EventList},
-};
+use crate::events::TOP;
+use gridhook_api::events::{EventLine, EventList};
 
 /// The parameter with the position of a page.
 pub(super) const POSITION: &str = "before";

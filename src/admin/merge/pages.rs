@@ -9,7 +9,7 @@ use serde_json::Value;
 use url::form_urlencoded;
 
 use super::ShardAnswer;
-use crate::api::{
+use gridhook_api::{
     audit::{AuditEntry, AuditPageView},
     dead_letters::{NewDeadLetterView, NewestDeadLettersView},
     resource::Page,
@@ -17,24 +17,24 @@ use crate::api::{
 
 /// The page of one shard.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(in crate::admin) struct PagePart {
+pub(crate) struct PagePart {
     /// The resources.
-    pub(in crate::admin) value: Vec<Value>,
+    pub(crate) value: Vec<Value>,
     /// How they continue.
-    pub(in crate::admin) keys: PageKeys,
+    pub(crate) keys: PageKeys,
 }
 
 /// What the order and the next page of a list need.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(in crate::admin) struct PageKeys {
+pub(crate) struct PageKeys {
     /// The key of each resource.
-    pub(in crate::admin) of: Vec<String>,
+    pub(crate) of: Vec<String>,
     /// The maximum number of resources of a page.
-    pub(in crate::admin) top: usize,
+    pub(crate) top: usize,
     /// Whether the shard has no more.
-    pub(in crate::admin) is_last: bool,
+    pub(crate) is_last: bool,
     /// The URL of the next page without its last key.
-    pub(in crate::admin) link: String,
+    pub(crate) link: String,
 }
 
 /// Lists are ordered by key. Parts with the same key are one resource, such as a resource group.

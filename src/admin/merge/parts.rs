@@ -86,7 +86,7 @@ impl Places {
 }
 
 /// The id of what a shard has of a spread topic, such as a job.
-pub(in crate::admin) fn id_of_shard(shard: usize, id: &str) -> String {
+pub(crate) fn id_of_shard(shard: usize, id: &str) -> String {
     format!("{shard}:{id}")
 }
 

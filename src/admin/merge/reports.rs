@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 use url::form_urlencoded;
 
 use super::{ShardAnswer, pages::instant};
-use crate::api::{
+use crate::supervision::{add_ends, sum_ends};
+use gridhook_api::{
     clock::ClockView,
     history::HistoryReport,
     jobs::JobsReport,
@@ -20,15 +21,15 @@ use crate::api::{
 };
 
 /// The maximum number of lines of `/top` that a shard gives: of a page, and of those before it.
-pub(in crate::admin) const LINES_MAX: usize = 10_000;
+pub(crate) const LINES_MAX: usize = 10_000;
 
 /// The figures of one shard, and the rank of each line.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(in crate::admin) struct TopPart {
+pub(crate) struct TopPart {
     /// The report.
-    pub(in crate::admin) report: TopReport,
+    pub(crate) report: TopReport,
     /// The largest comes first.
-    pub(in crate::admin) ranks: Vec<[f64; 3]>,
+    pub(crate) ranks: Vec<[f64; 3]>,
 }
 
 #[derive(Default)]
@@ -62,7 +63,7 @@ pub(super) fn top(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Va
         lines.extend(ranks.into_iter().zip(std::mem::take(&mut report.top)));
         match &mut all {
             None => all = Some(report),
-            Some(all) => all.add(report),
+            Some(all) => add_top_report(all, report),
         }
     }
     let Some(mut all) = all else { return Ok(Value::Null) };
@@ -83,7 +84,7 @@ pub(super) fn top(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Va
         | SortOrder::DeadLetters => b.iter().zip(a).map(|(b, a)| b.total_cmp(a)).fold(Ordering::Equal, Ordering::then),
     });
     let lines = lines.into_iter().map(|(_, line)| line).skip(skip);
-    all.top = lines.take(top.unwrap_or(crate::admin::top::TOP)).collect();
+    all.top = lines.take(top.unwrap_or(crate::top::TOP)).collect();
     serde_json::to_value(all)
 }
 
@@ -96,7 +97,7 @@ fn one_for_each(lines: Vec<([f64; 3], TopLine)>) -> Vec<([f64; 3], TopLine)> {
             None => all.push((rank, line)),
             Some((known_rank, known)) => {
                 known_rank.iter_mut().zip(rank).for_each(|(known, more)| *known += more);
-                known.add(line);
+                add_top_line(known, line);
             }
         }
     }
@@ -107,29 +108,27 @@ fn rates(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     Some(a? + b?).or(a).or(b)
 }
 
-impl TopLine {
-    fn add(&mut self, more: Self) {
-        if severity(&more.health) > severity(&self.health) {
-            self.health = more.health;
-        }
-        self.held_by = self.held_by.take().or(more.held_by);
-        self.delivered_per_second = rates(self.delivered_per_second, more.delivered_per_second);
-        self.requests_per_second = rates(self.requests_per_second, more.requests_per_second);
-        self.failed_per_second = rates(self.failed_per_second, more.failed_per_second);
-        self.success_share = self.success_share.into_iter().chain(more.success_share).reduce(f64::min);
-        self.backlog += more.backlog;
-        self.oldest_unread_age_seconds = self.oldest_unread_age_seconds.max(more.oldest_unread_age_seconds);
-        self.pending += more.pending;
-        let due = |due: &Option<String>| due.as_deref().and_then(instant);
-        if self.next_due.is_none() || (more.next_due.is_some() && due(&more.next_due) < due(&self.next_due)) {
-            self.next_due = more.next_due;
-        }
-        self.in_flight += more.in_flight;
-        self.concurrency += more.concurrency;
-        self.delivered += more.delivered;
-        self.dead_lettered += more.dead_lettered;
-        self.dropped += more.dropped;
+pub(crate) fn add_top_line(line: &mut TopLine, more: TopLine) {
+    if severity(&more.health) > severity(&line.health) {
+        line.health = more.health;
     }
+    line.held_by = line.held_by.take().or(more.held_by);
+    line.delivered_per_second = rates(line.delivered_per_second, more.delivered_per_second);
+    line.requests_per_second = rates(line.requests_per_second, more.requests_per_second);
+    line.failed_per_second = rates(line.failed_per_second, more.failed_per_second);
+    line.success_share = line.success_share.into_iter().chain(more.success_share).reduce(f64::min);
+    line.backlog += more.backlog;
+    line.oldest_unread_age_seconds = line.oldest_unread_age_seconds.max(more.oldest_unread_age_seconds);
+    line.pending += more.pending;
+    let due = |due: &Option<String>| due.as_deref().and_then(instant);
+    if line.next_due.is_none() || (more.next_due.is_some() && due(&more.next_due) < due(&line.next_due)) {
+        line.next_due = more.next_due;
+    }
+    line.in_flight += more.in_flight;
+    line.concurrency += more.concurrency;
+    line.delivered += more.delivered;
+    line.dead_lettered += more.dead_lettered;
+    line.dropped += more.dropped;
 }
 
 fn severity(health: &HealthView) -> u8 {
@@ -140,21 +139,19 @@ fn severity(health: &HealthView) -> u8 {
     }
 }
 
-impl TopReport {
-    fn add(&mut self, more: Self) {
-        self.window_seconds = self.window_seconds.or(more.window_seconds);
-        self.subscriptions += more.subscriptions;
-        self.suspended += more.suspended;
-        self.held += more.held;
-        self.in_flight += more.in_flight;
-        self.backlog += more.backlog;
-        self.pending += more.pending;
-        self.dead_lettered += more.dead_lettered;
-        self.dropped += more.dropped;
-        self.delivered_per_second = rates(self.delivered_per_second, more.delivered_per_second);
-        self.failed_per_second = rates(self.failed_per_second, more.failed_per_second);
-        self.matching += more.matching;
-    }
+pub(crate) fn add_top_report(report: &mut TopReport, more: TopReport) {
+    report.window_seconds = report.window_seconds.or(more.window_seconds);
+    report.subscriptions += more.subscriptions;
+    report.suspended += more.suspended;
+    report.held += more.held;
+    report.in_flight += more.in_flight;
+    report.backlog += more.backlog;
+    report.pending += more.pending;
+    report.dead_lettered += more.dead_lettered;
+    report.dropped += more.dropped;
+    report.delivered_per_second = rates(report.delivered_per_second, more.delivered_per_second);
+    report.failed_per_second = rates(report.failed_per_second, more.failed_per_second);
+    report.matching += more.matching;
 }
 
 pub(super) fn jobs(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
@@ -166,7 +163,7 @@ pub(super) fn jobs(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<V
         all.jobs.extend(jobs);
     }
     all.jobs.sort_by_key(|job| Reverse(instant(&job.job.started)));
-    all.jobs.truncate(Parameters::read(query).top.unwrap_or(crate::admin::jobs::TOP));
+    all.jobs.truncate(Parameters::read(query).top.unwrap_or(crate::jobs::TOP));
     serde_json::to_value(all)
 }
 
@@ -240,7 +237,7 @@ pub(super) fn supervision(query: &str, answers: &[ShardAnswer]) -> serde_json::R
         let report: SupervisionReport = answer.read()?;
         all.actors += report.actors;
         all.ended += report.ended;
-        all.ends.add(&report.ends);
+        add_ends(&mut all.ends, &report.ends);
         all.quarantined += report.quarantined;
         let (recovery, more) = (&mut all.recovery, report.recovery);
         *recovery = RecoveryView {
@@ -252,8 +249,8 @@ pub(super) fn supervision(query: &str, answers: &[ShardAnswer]) -> serde_json::R
         };
         all.most_restarted.extend(report.most_restarted);
     }
-    all.most_restarted.sort_by_key(|actor| Reverse(actor.incarnations.ends.sum()));
-    all.most_restarted.truncate(Parameters::read(query).top.unwrap_or(crate::admin::supervision::TOP));
+    all.most_restarted.sort_by_key(|actor| Reverse(sum_ends(&actor.incarnations.ends)));
+    all.most_restarted.truncate(Parameters::read(query).top.unwrap_or(crate::supervision::TOP));
     serde_json::to_value(all)
 }
 

@@ -6,10 +6,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::figures::{SubscriptionFigures, error_type};
-use crate::{
-    control::record::{subscription::SubscriptionRecord, topic::TopicRecord},
-    policy::record::lease::StepKind,
-};
+use gridhook_policy::record::lease::StepKind;
+use gridhook_record::{subscription::SubscriptionRecord, topic::TopicRecord};
 
 /// A metric of Azure Monitor.
 #[derive(Clone, Debug, Serialize, ToSchema)]

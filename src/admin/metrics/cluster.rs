@@ -3,14 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::server::{counter, gauge, one};
-use crate::{
-    admin::cluster::ClusterContext,
-    cluster::{
-        membership::ClusterSnapshot,
-        records::{CopyProgress, CopyState, NodeRecord},
-    },
-    metrics::text::MetricsText,
+use crate::cluster::ClusterContext;
+use gridhook_cluster::{
+    membership::ClusterSnapshot,
+    records::{CopyProgress, CopyState, NodeRecord},
 };
+use gridhook_metrics::text::MetricsText;
 
 /// A gauge of the copy that a node fetches: its name, its help and what it shows.
 type CopyGauge = (&'static str, &'static str, fn(CopyProgress) -> u64);

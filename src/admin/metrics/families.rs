@@ -6,14 +6,12 @@ use super::{
     figures::{SubscriptionFigures, by_end},
     scrape::NamedSubscription,
 };
-use crate::{
-    event::Timestamp,
-    metrics::{
-        HistogramCounts,
-        text::{MetricFamily, MetricKind, MetricsText, SampleValue},
-    },
-    subscription::PHASE_NAMES,
+use gridhook_event::Timestamp;
+use gridhook_metrics::{
+    HistogramCounts,
+    text::{MetricFamily, MetricKind, MetricsText, SampleValue},
 };
+use gridhook_subscription::PHASE_NAMES;
 
 /// One sample for each event subscription.
 struct SubscriptionMetric {

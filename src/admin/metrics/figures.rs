@@ -2,20 +2,19 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::{
+use gridhook_dead_letter::totals::DeadLetterTotals;
+use gridhook_engine::{
     control::registry::{SubscriptionCensus, TopicHandle},
-    dead_letter::totals::DeadLetterTotals,
-    event::Timestamp,
     fanout::meter::PublishCounts,
-    metrics::HistogramCounts,
-    policy::{
-        outcome::{Failure, Outcome, Reason},
-        record::{Counters, Health, HeldBy, OutcomeCounts, Rate, lease::StepKind},
-    },
-    store::chunk::LogTail,
-    subscription::SubscriptionMeasures,
     supervision::IncarnationEnds,
 };
+use gridhook_event::{Timestamp, chunk::LogTail};
+use gridhook_metrics::HistogramCounts;
+use gridhook_policy::{
+    outcome::{Failure, Outcome, Reason},
+    record::{Counters, Health, HeldBy, OutcomeCounts, Rate, lease::StepKind},
+};
+use gridhook_subscription::SubscriptionMeasures;
 
 /// Reason of events that were counted without a reason, as in a repaired store.
 const UNRECORDED: &str = "Unrecorded";

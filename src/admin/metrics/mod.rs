@@ -44,20 +44,18 @@ use super::{
     arm::{Call, no_subscription, path::TopicPath, topic},
     cluster::ClusterContext,
 };
-use crate::{
-    clock::Clock,
-    control::{registry, system_events::SystemEvents},
-    dead_letter::totals::DeadLetterTotals,
-    event::{SubscriptionKey, Timestamp},
-    journal::Journal,
-    metrics::{
-        ListenerCounters,
-        text::{MetricsText, TextFormat},
-    },
-    publish::http::Publisher,
-    repair::backup::BackupCounts,
-    store::keys::MetaKind,
+use gridhook_clock::Clock;
+use gridhook_dead_letter::totals::DeadLetterTotals;
+use gridhook_engine::control::{registry, system_events::SystemEvents};
+use gridhook_event::{SubscriptionKey, Timestamp};
+use gridhook_journal::Journal;
+use gridhook_metrics::{
+    ListenerCounters,
+    text::{MetricsText, TextFormat},
 };
+use gridhook_publish::http::Publisher;
+use gridhook_repair::backup::BackupCounts;
+use gridhook_store::keys::MetaKind;
 
 /// Counts of spans by result.
 pub type Spans = Box<dyn Fn() -> [(&'static str, u64); 3] + Send + Sync>;
@@ -173,7 +171,7 @@ impl Exposition {
         let Some(journal) = &self.sources.journal else { return Ok(DeadLetterTotals::default()) };
         let record = journal.reads().meta(MetaKind::DeadLetters, DeadLetterTotals::name(key)).await?;
         let damaged =
-            |error: crate::dead_letter::totals::DamagedTotals| crate::journal::Error::Damaged(error.to_string());
+            |error: gridhook_dead_letter::totals::DamagedTotals| gridhook_journal::Error::Damaged(error.to_string());
         Ok(record.map(|record| DeadLetterTotals::decode(&record).map_err(damaged)).transpose()?.unwrap_or_default())
     }
 }

@@ -9,19 +9,19 @@ use rustix::{
 
 /// Figures of the process; [`None`] for what could not be read.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::admin) struct ProcessFigures {
-    pub(in crate::admin) cpu_seconds: Option<f64>,
-    pub(in crate::admin) start_time_seconds: Option<f64>,
-    pub(in crate::admin) threads: Option<u64>,
-    pub(in crate::admin) virtual_bytes: Option<u64>,
-    pub(in crate::admin) resident_bytes: Option<u64>,
-    pub(in crate::admin) open_files: Option<u64>,
-    pub(in crate::admin) most_files: Option<u64>,
+pub(crate) struct ProcessFigures {
+    pub(crate) cpu_seconds: Option<f64>,
+    pub(crate) start_time_seconds: Option<f64>,
+    pub(crate) threads: Option<u64>,
+    pub(crate) virtual_bytes: Option<u64>,
+    pub(crate) resident_bytes: Option<u64>,
+    pub(crate) open_files: Option<u64>,
+    pub(crate) most_files: Option<u64>,
 }
 
 impl ProcessFigures {
     /// Reads them. Blocks on files.
-    pub(in crate::admin) fn read() -> Self {
+    pub(crate) fn read() -> Self {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         // The fields start after the name, which may contain spaces and parentheses.
         let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();

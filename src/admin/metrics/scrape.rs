@@ -12,14 +12,13 @@ use super::{
     process::ProcessFigures,
     series::{Activity, SeriesLimits},
 };
-use crate::{
-    control::registry::{Registry, TopicHandle},
-    dead_letter::totals::DeadLetterTotals,
-    event::{PartitionId, Seq, SubscriptionKey, Timestamp},
-    journal::{self, CrowdedPartition},
-    policy::record::Cursor,
-    store::keys::MetaKind,
-};
+use gridhook_dead_letter::totals::DeadLetterTotals;
+use gridhook_engine::control::registry::{Registry, TopicHandle};
+use gridhook_event::{PartitionId, Seq, SubscriptionKey, Timestamp};
+use gridhook_journal as journal;
+use gridhook_journal::CrowdedPartition;
+use gridhook_policy::record::Cursor;
+use gridhook_store::keys::MetaKind;
 
 /// Label value of everything without series of its own. No resource name contains an underscore.
 pub(super) const OTHER: &str = "_other";

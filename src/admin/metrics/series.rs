@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::figures::{Merge, SubscriptionCounters, SubscriptionFigures, TopicCounters};
-use crate::event::{PartitionId, SubscriptionKey, Timestamp};
+use gridhook_event::{PartitionId, SubscriptionKey, Timestamp};
 
 /// Half-life of activity.
 const HALF_LIFE_SECONDS: f64 = 600.0;
@@ -32,14 +32,14 @@ pub struct SeriesLimits {
 
 /// Total activity of an event subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::admin) struct Activity {
-    pub(in crate::admin) key: SubscriptionKey,
-    pub(in crate::admin) total: u64,
+pub(crate) struct Activity {
+    pub(crate) key: SubscriptionKey,
+    pub(crate) total: u64,
 }
 
 /// The named ones, and what is needed to select again.
 #[derive(Debug, Default)]
-pub(in crate::admin) struct SeriesSelection {
+pub(crate) struct SeriesSelection {
     seen: HashMap<SubscriptionKey, LastActivity>,
     looked: Option<Timestamp>,
     named: HashSet<SubscriptionKey>,
@@ -70,13 +70,7 @@ struct RestCounters<T> {
 
 impl SeriesSelection {
     /// Selects the most active event subscriptions, and the topics to name.
-    pub(in crate::admin) fn choose(
-        &mut self,
-        all: &[Activity],
-        topics: &[PartitionId],
-        bounds: SeriesLimits,
-        now: Timestamp,
-    ) {
+    pub(crate) fn choose(&mut self, all: &[Activity], topics: &[PartitionId], bounds: SeriesLimits, now: Timestamp) {
         let passed = self.looked.map_or(0.0, |looked| now.since(looked).as_secs_f64());
         let kept = 0.5_f64.powf(passed / HALF_LIFE_SECONDS);
         let mut seen = HashMap::with_capacity(all.len());
@@ -121,12 +115,12 @@ impl SeriesSelection {
     }
 
     /// Whether an event subscription has series of its own.
-    pub(in crate::admin) fn is_named(&self, key: SubscriptionKey) -> bool {
+    pub(crate) fn is_named(&self, key: SubscriptionKey) -> bool {
         self.named.contains(&key)
     }
 
     /// Whether a topic has series of its own.
-    pub(in crate::admin) fn is_topic_named(&self, topic: PartitionId) -> bool {
+    pub(crate) fn is_topic_named(&self, topic: PartitionId) -> bool {
         self.topics.contains(&topic)
     }
 

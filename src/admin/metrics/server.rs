@@ -6,16 +6,14 @@ use super::{
     Exposition,
     scrape::{Scrape, TopicFigures, bounds_of},
 };
-use crate::{
-    event::Timestamp,
-    journal,
-    metrics::{
-        ListenerCounters,
-        text::{MetricFamily, MetricKind, MetricsText, SampleValue},
-    },
-    repair::backup::BackupCounts,
-    store::figures::{FamilyFigures, StoreFigures},
+use gridhook_event::Timestamp;
+use gridhook_journal as journal;
+use gridhook_metrics::{
+    ListenerCounters,
+    text::{MetricFamily, MetricKind, MetricsText, SampleValue},
 };
+use gridhook_repair::backup::BackupCounts;
+use gridhook_store::figures::{FamilyFigures, StoreFigures};
 
 pub(super) const fn counter(name: &'static str, help: &'static str) -> MetricFamily {
     MetricFamily { name, kind: MetricKind::Counter, help }

@@ -9,18 +9,16 @@ use super::{
     azure::{self, AzureMetric},
     figures::{SubscriptionCounters, SubscriptionFigures, SubscriptionGauges, by_end},
 };
-use crate::{
-    control::record::{subscription::SubscriptionRecord, topic::TopicRecord},
-    event::Timestamp,
-    metrics::HistogramCounts,
-    subscription::PHASE_NAMES,
-};
+use gridhook_event::Timestamp;
+use gridhook_metrics::HistogramCounts;
+use gridhook_record::{subscription::SubscriptionRecord, topic::TopicRecord};
+use gridhook_subscription::PHASE_NAMES;
 
 /// `GET …/metrics`.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = SubscriptionMetrics)]
-pub(in crate::admin) struct MetricsView {
+pub(crate) struct MetricsView {
     topic: String,
     subscription: String,
     /// Time of the measurement

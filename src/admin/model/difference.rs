@@ -3,15 +3,13 @@
 use serde_json::{Map, Value};
 
 use super::subscription::secrets;
-use crate::api::what_if::{Difference, ValueChange};
+use gridhook_api::what_if::{Difference, ValueChange};
 
-impl Difference {
-    /// The difference of two states of the settable properties, with their secrets.
-    pub fn between(before: Option<&Value>, after: &Value) -> Self {
-        let mut changes = Vec::new();
-        compare("", before.unwrap_or(&Value::Null), after, &mut changes);
-        Self { exists: before.is_some(), changes }
-    }
+/// The difference of two states of the settable properties, with their secrets.
+pub fn difference_between(before: Option<&Value>, after: &Value) -> Difference {
+    let mut changes = Vec::new();
+    compare("", before.unwrap_or(&Value::Null), after, &mut changes);
+    Difference { exists: before.is_some(), changes }
 }
 
 fn compare(at: &str, before: &Value, after: &Value, changes: &mut Vec<ValueChange>) {

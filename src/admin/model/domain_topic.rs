@@ -1,26 +1,20 @@
 //! Bodies and views of domain topics.
 
 use super::{InvalidRequest, check_name, check_same_name, drop_read_only, parse, read};
-use crate::{
-    api::{
-        resource::SystemDataView,
-        topic::{DomainTopicBody, DomainTopicProperties, DomainTopicView},
-    },
-    control::registry::DomainTopic,
-    event::Name,
-};
+use crate::model::system_data::system_data_view;
+use gridhook_api::topic::{DomainTopicBody, DomainTopicProperties, DomainTopicView};
+use gridhook_event::Name;
+use gridhook_record::topic::DomainTopic;
 
-impl DomainTopicView {
-    /// The view of a topic of the domain with this resource id.
-    pub fn new(domain: &str, topic: &DomainTopic) -> Self {
-        let DomainTopic { name, system_data } = topic;
-        Self {
-            id: format!("{domain}/topics/{name}"),
-            name: name.to_string(),
-            kind: "Microsoft.EventGrid/domains/topics".to_owned(),
-            properties: DomainTopicProperties { provisioning_state: "Succeeded".to_owned() },
-            system_data: system_data.as_ref().map(SystemDataView::new),
-        }
+/// The view of a topic of the domain with this resource id.
+pub fn domain_topic_view(domain: &str, topic: &DomainTopic) -> DomainTopicView {
+    let DomainTopic { name, system_data } = topic;
+    DomainTopicView {
+        id: format!("{domain}/topics/{name}"),
+        name: name.to_string(),
+        kind: "Microsoft.EventGrid/domains/topics".to_owned(),
+        properties: DomainTopicProperties { provisioning_state: "Succeeded".to_owned() },
+        system_data: system_data.as_ref().map(system_data_view),
     }
 }
 

@@ -24,7 +24,8 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::{event::Timestamp, policy::filter::number};
+use gridhook_event::Timestamp;
+use gridhook_policy::filter::number;
 
 /// An invalid part of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

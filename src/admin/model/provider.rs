@@ -1,11 +1,9 @@
 //! The resource provider: its operations, topic types and event types.
 
-use crate::{
-    api::provider::{
-        EventType, EventTypeProperties, OperationDisplay, ProviderOperation, TopicType, TopicTypeProperties,
-    },
-    control::record::topic::{TopicKind, TopicRecord},
+use gridhook_api::provider::{
+    EventType, EventTypeProperties, OperationDisplay, ProviderOperation, TopicType, TopicTypeProperties,
 };
+use gridhook_record::topic::{TopicKind, TopicRecord};
 
 /// Resource types: path, name for people, and operations.
 const OPERATIONS: [(&str, &str, &[&str]); 10] = [

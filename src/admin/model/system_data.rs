@@ -2,23 +2,19 @@
 
 use std::time::Duration;
 
-use crate::{
-    api::resource::SystemDataView,
-    control::record::subscription::{ChangeStamp, SystemData},
-};
+use gridhook_api::resource::SystemDataView;
+use gridhook_record::subscription::{ChangeStamp, SystemData};
 
-impl SystemDataView {
-    /// The view of `data`.
-    pub fn new(data: &SystemData) -> Self {
-        let SystemData { created, modified } = data;
-        Self {
-            created_by: created.as_ref().map(|created| created.by.clone()),
-            created_by_type: created.as_ref().map(|created| created.kind),
-            created_at: created.as_ref().map(|created| created.at.to_string()),
-            last_modified_by: modified.by.clone(),
-            last_modified_by_type: modified.kind,
-            last_modified_at: modified.at.to_string(),
-        }
+/// The view of `data`.
+pub fn system_data_view(data: &SystemData) -> SystemDataView {
+    let SystemData { created, modified } = data;
+    SystemDataView {
+        created_by: created.as_ref().map(|created| created.by.clone()),
+        created_by_type: created.as_ref().map(|created| created.kind),
+        created_at: created.as_ref().map(|created| created.at.to_string()),
+        last_modified_by: modified.by.clone(),
+        last_modified_by_type: modified.kind,
+        last_modified_at: modified.at.to_string(),
     }
 }
 

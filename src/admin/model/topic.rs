@@ -7,20 +7,19 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+pub(crate) use self::ingress::settle_ingress;
+pub use self::view::topic_view;
 use super::{
     Editions, Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_name, check_same_name,
     drop_read_only, merge, parse, read, refuse_unsupported, value_of,
 };
-use crate::{
-    api::topic::{IngressBody, RegenerateKeyBody, TopicBody, TopicBodyProperties},
-    control::{
-        catalogue::{self, InvalidCatalogue},
-        record::{
-            azure_properties::EventTypeInfo,
-            topic::{AccessKeys, ArmScope, DomainTopics, StoredTopicProperties, TopicKind, TopicRecord},
-        },
-    },
-    event::{Name, Schema},
+use crate::model::topic::ingress::ingress_body;
+use gridhook_api::topic::{IngressBody, RegenerateKeyBody, TopicBody, TopicBodyProperties};
+use gridhook_engine::control::catalogue::{self, InvalidCatalogue};
+use gridhook_event::{Name, Schema};
+use gridhook_record::{
+    azure_properties::EventTypeInfo,
+    topic::{AccessKeys, ArmScope, DomainTopics, StoredTopicProperties, TopicKind, TopicRecord},
 };
 
 /// Default location.
@@ -186,7 +185,7 @@ impl TopicSpec {
             partitions: Vec::new(),
             input_schema,
             keys,
-            ingress: self.ingress.settle(self.kind, input_schema, None)?,
+            ingress: settle_ingress(self.ingress, self.kind, input_schema, None)?,
             edition,
             location: self.location.unwrap_or_else(|| LOCATION.to_owned()),
             tags: self.tags,
@@ -216,7 +215,7 @@ impl TopicSpec {
         editions.ranges(&edition)?;
         check_duplicate_window(TopicRecord {
             edition,
-            ingress: self.ingress.settle(self.kind, existing.input_schema, existing.ingress.mapping.as_ref())?,
+            ingress: settle_ingress(self.ingress, self.kind, existing.input_schema, existing.ingress.mapping.as_ref())?,
             location: self.location.unwrap_or_else(|| existing.location.clone()),
             tags: self.tags,
             domain,
@@ -270,7 +269,7 @@ pub(super) fn check_duplicate_window(record: TopicRecord) -> Result<TopicRecord,
 }
 
 /// Checks the event types of a topic.
-pub(in crate::admin) fn check_event_types(info: &EventTypeInfo) -> Result<(), InvalidRequest> {
+pub(crate) fn check_event_types(info: &EventTypeInfo) -> Result<(), InvalidRequest> {
     catalogue::check(info).map_err(|InvalidCatalogue { at, problem }| {
         let dot = if at.is_empty() { "" } else { "." };
         InvalidRequest::new(format!("properties.eventTypeInfo.inlineEventTypes{dot}{at}"), problem)
@@ -324,7 +323,7 @@ pub(super) fn schema_name(schema: Schema) -> &'static str {
 }
 
 /// The settable properties as JSON.
-pub(in crate::admin) fn set(record: &TopicRecord) -> Value {
+pub(crate) fn set(record: &TopicRecord) -> Value {
     value_of(&settable(record))
 }
 
@@ -346,7 +345,7 @@ fn settable(record: &TopicRecord) -> TopicBody {
         input_schema_mapping,
         duplicate_detection_history_time_window,
         schema_validation,
-    } = IngressBody::of(&record.ingress);
+    } = ingress_body(&record.ingress);
     TopicBody {
         name: None,
         location: Some(record.location.clone()),

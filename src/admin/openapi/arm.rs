@@ -1,22 +1,20 @@
 //! OpenAPI descriptions of the routes of Azure Resource Manager.
 
-pub(in crate::admin) mod account;
-pub(in crate::admin) mod dead_letters;
-pub(in crate::admin) mod events;
-pub(in crate::admin) mod namespaces;
-pub(in crate::admin) mod subscriptions;
-pub(in crate::admin) mod topics;
+pub(crate) mod account;
+pub(crate) mod dead_letters;
+pub(crate) mod events;
+pub(crate) mod namespaces;
+pub(crate) mod subscriptions;
+pub(crate) mod topics;
 
 use serde_json::{Value, json};
 
 use super::draft::{OperationBuilder, SchemaRegistry, error, list_of};
-use crate::{
-    admin::arm::routes::Route,
-    api::{
-        provider::{EventType, ProviderOperation, TopicType},
-        trace::TOP_MAX,
-        what_if::Difference,
-    },
+use crate::arm::routes::Route;
+use gridhook_api::{
+    provider::{EventType, ProviderOperation, TopicType},
+    trace::TOP_MAX,
+    what_if::Difference,
 };
 
 /// Errors of all operations.
@@ -89,39 +87,39 @@ fn delete(route: &Route, summary: &str) -> OperationBuilder {
     draft(route, "delete", summary).done(204, "The resource does not exist any more").errors(&CHANGING, &error())
 }
 
-pub(in crate::admin) fn operations(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn operations(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let item = schemas.of::<ProviderOperation>();
     list(draft(route, "listOperations", "List the operations of the provider"), item)
 }
 
-pub(in crate::admin) fn topic_types(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn topic_types(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     list(draft(route, "listTopicTypes", "List topic types"), schemas.of::<TopicType>())
 }
 
-pub(in crate::admin) fn topic_type(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn topic_type(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     draft(route, "getTopicType", "Get a topic type").answer(200, "The topic type", &schemas.of::<TopicType>())
 }
 
-pub(in crate::admin) fn event_types(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn event_types(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let summary = "List the event types of a topic type (always empty)";
     list(draft(route, "listEventTypes", summary), schemas.of::<EventType>())
 }
 
-pub(in crate::admin) fn list_unsupported(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn list_unsupported(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
     let summary = format!("List {}, which are not supported (always empty)", route.resource);
     list(draft(route, "list", &summary), json!({"type": "object"}))
 }
 
-pub(in crate::admin) fn get_unsupported(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn get_unsupported(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
     let summary = format!("Get one of {}, which are not supported (always 404)", route.resource);
     draft(route, "get", &summary).errors(&CHANGING, &error())
 }
 
-pub(in crate::admin) fn put_unsupported(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn put_unsupported(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
     refused(route, "put")
 }
 
-pub(in crate::admin) fn patch_unsupported(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn patch_unsupported(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
     refused(route, "patch")
 }
 
@@ -130,6 +128,6 @@ fn refused(route: &Route, id: &str) -> OperationBuilder {
     draft(route, id, &summary).body(false, &json!({"type": "object"}), json!({})).errors(&CHANGING, &error())
 }
 
-pub(in crate::admin) fn delete_unsupported(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn delete_unsupported(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
     delete(route, &format!("Delete one of {}, which are not supported (no effect)", route.resource))
 }

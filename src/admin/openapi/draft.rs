@@ -11,16 +11,14 @@ use utoipa::{
 
 use super::fields;
 use crate::{
-    admin::{
-        auth::{Access, Role},
-        model::value_of,
-    },
-    api::resource::ErrorResponse,
+    auth::{Access, Role},
+    model::value_of,
 };
+use gridhook_api::resource::ErrorResponse;
 
 /// The referenced schemas, by name.
 #[derive(Default)]
-pub(in crate::admin) struct SchemaRegistry(BTreeMap<String, Value>);
+pub(crate) struct SchemaRegistry(BTreeMap<String, Value>);
 
 impl SchemaRegistry {
     /// A reference to the schema of `T`.
@@ -68,7 +66,7 @@ pub(super) fn list_of(item: Value) -> Value {
 }
 
 /// Builds an operation.
-pub(in crate::admin) struct OperationBuilder {
+pub(crate) struct OperationBuilder {
     operation: Map<String, Value>,
     parameters: Vec<Value>,
     answers: Map<String, Value>,
@@ -101,7 +99,7 @@ impl OperationBuilder {
     }
 
     /// Describes the same operation for HEAD: no response has a body.
-    pub(in crate::admin) fn for_head(mut self) -> Self {
+    pub(crate) fn for_head(mut self) -> Self {
         let id = format!("{}Head", self.operation["operationId"].as_str().unwrap_or_default());
         self.operation["operationId"] = id.into();
         for answer in self.answers.values_mut().filter_map(Value::as_object_mut) {
@@ -117,7 +115,7 @@ impl OperationBuilder {
     }
 
     /// Adds the parameter that names a shard of a spread topic.
-    pub(in crate::admin) fn of_shard(self) -> Self {
+    pub(crate) fn of_shard(self) -> Self {
         let what =
             "Number of the shard to ask, for a spread topic only; without it, all that have a part of the answer";
         self.query("shard", what, &serde_json::json!({"type": "integer", "minimum": 0}))

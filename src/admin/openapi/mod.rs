@@ -24,11 +24,9 @@ use serde_json::{Map, Value, json};
 
 pub(super) use self::draft::{OperationBuilder, SchemaRegistry};
 use super::{ChaosMode, GridhookRoute, arm::routes::ROUTES};
-use crate::{
-    api::resource::ErrorResponse,
-    publish::{http, namespace},
-    pull::http as pulling,
-};
+use gridhook_api::resource::ErrorResponse;
+use gridhook_publish::{http, namespace};
+use gridhook_pull::http as pulling;
 
 /// The document, generated at the first request, so that a start does not wait for it.
 #[derive(Debug)]

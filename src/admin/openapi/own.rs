@@ -3,29 +3,28 @@
 use serde_json::{Value, json};
 
 #[cfg(feature = "simulate")]
-use crate::{api::editions::SimulateBody, simulate::SimulationReport};
+use gridhook_api::editions::SimulateBody;
+use gridhook_simulate::SimulationReport;
 
 use super::draft::{OperationBuilder, SchemaRegistry, error};
-use crate::{
-    admin::metadata::{CloudEndpoints, EarlyCloudEndpoints},
-    api::{
-        audit::AuditPageView,
-        chaos::{ActiveFaults, ChaosReport, ClockBody, KillBody, PoisonBody, ResponsesBody, StallBody, WritesBody},
-        clock::ClockView,
-        cluster::{ClusterView, DrainBody, ForgetBody, MoveBody, OwnershipView},
-        dead_letters::NewestDeadLettersView,
-        editions::EditionsReport,
-        health::{Liveness, Readiness},
-        history::HistoryReport,
-        jobs::JobsReport,
-        server::ServerReport,
-        session::Session,
-        store::{BackupBody, ProgressLine},
-        supervision::SupervisionReport,
-        tail::TailLine,
-        token::{TokenBody, TokenList, TokenView},
-        top::TopReport,
-    },
+use crate::metadata::{CloudEndpoints, EarlyCloudEndpoints};
+use gridhook_api::{
+    audit::AuditPageView,
+    chaos::{ActiveFaults, ChaosReport, ClockBody, KillBody, PoisonBody, ResponsesBody, StallBody, WritesBody},
+    clock::ClockView,
+    cluster::{ClusterView, DrainBody, ForgetBody, MoveBody, OwnershipView},
+    dead_letters::NewestDeadLettersView,
+    editions::EditionsReport,
+    health::{Liveness, Readiness},
+    history::HistoryReport,
+    jobs::JobsReport,
+    server::ServerReport,
+    session::Session,
+    store::{BackupBody, ProgressLine},
+    supervision::SupervisionReport,
+    tail::TailLine,
+    token::{TokenBody, TokenList, TokenView},
+    top::TopReport,
 };
 
 /// Errors of fault injection.
@@ -91,7 +90,7 @@ const VALIDATION: [(u16, &str); 6] = [
     (503, "Store temporarily unwritable"),
 ];
 
-pub(in crate::admin) fn healthz(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn healthz(schemas: &mut SchemaRegistry) -> OperationBuilder {
     OperationBuilder::new("health", "healthz", "Check that the process is alive").answer(
         200,
         "The process is alive",
@@ -99,14 +98,14 @@ pub(in crate::admin) fn healthz(schemas: &mut SchemaRegistry) -> OperationBuilde
     )
 }
 
-pub(in crate::admin) fn readyz(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn readyz(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let readiness = schemas.of::<Readiness>();
     OperationBuilder::new("health", "readyz", "Check that events are accepted")
         .answer(200, "Events are accepted", &readiness)
         .answer(503, "Events are not accepted, with the causes", &readiness)
 }
 
-pub(in crate::admin) fn openapi(_: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn openapi(_: &mut SchemaRegistry) -> OperationBuilder {
     OperationBuilder::new("description", "openapi", "Get this OpenAPI document").answer(
         200,
         "The OpenAPI 3.1 document",
@@ -114,7 +113,7 @@ pub(in crate::admin) fn openapi(_: &mut SchemaRegistry) -> OperationBuilder {
     )
 }
 
-pub(in crate::admin) fn cloud_endpoints(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn cloud_endpoints(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (cloud, early) = (schemas.of::<CloudEndpoints>(), schemas.of::<EarlyCloudEndpoints>());
     OperationBuilder::new(
         "description",
@@ -129,11 +128,11 @@ pub(in crate::admin) fn cloud_endpoints(schemas: &mut SchemaRegistry) -> Operati
     .answer(200, "The addresses", &json!({"anyOf": [cloud, {"type": "array", "items": cloud}, early]}))
 }
 
-pub(in crate::admin) fn validate(_: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn validate(_: &mut SchemaRegistry) -> OperationBuilder {
     validation("validate")
 }
 
-pub(in crate::admin) fn validate_by_post(_: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn validate_by_post(_: &mut SchemaRegistry) -> OperationBuilder {
     validation("validateByPost")
 }
 
@@ -151,7 +150,7 @@ fn validation(id: &str) -> OperationBuilder {
         .errors(&VALIDATION, &error())
 }
 
-pub(in crate::admin) fn metrics(_: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn metrics(_: &mut SchemaRegistry) -> OperationBuilder {
     let text = json!({"schema": {"type": "string"}});
     let summary = "Get the metrics of the server, as Prometheus text or OpenMetrics";
     OperationBuilder::new("metrics", "metrics", summary).contents(
@@ -161,7 +160,7 @@ pub(in crate::admin) fn metrics(_: &mut SchemaRegistry) -> OperationBuilder {
     )
 }
 
-pub(in crate::admin) fn top(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn top(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let orders =
         json!({"enum": ["activity", "health", "backlog", "pending", "failures", "inFlight", "deadLetters", "name"]});
     let states = json!({"enum": ["healthy", "unhealthy", "suspended", "probing", "held"]});
@@ -177,7 +176,7 @@ pub(in crate::admin) fn top(schemas: &mut SchemaRegistry) -> OperationBuilder {
         .errors(&TOP, &error())
 }
 
-pub(in crate::admin) fn history(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn history(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let text = json!({"type": "string"});
     OperationBuilder::new("supervision", "history", "Get the course of the figures of the server or a part of it")
         .query("range", "Period until now; default 10m", &json!({"enum": ["10m", "3h", "24h"]}))
@@ -187,7 +186,7 @@ pub(in crate::admin) fn history(schemas: &mut SchemaRegistry) -> OperationBuilde
         .errors(&HISTORY, &error())
 }
 
-pub(in crate::admin) fn tail(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn tail(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (flag, text) = (json!({"type": "boolean"}), json!({"type": "string"}));
     let content = json!({"application/x-ndjson": {"schema": schemas.of::<TailLine>()}});
     OperationBuilder::new("supervision", "tail", "Stream events and outcomes as they happen")
@@ -207,7 +206,7 @@ pub(in crate::admin) fn tail(schemas: &mut SchemaRegistry) -> OperationBuilder {
         .errors(&STREAM, &error())
 }
 
-pub(in crate::admin) fn supervision(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn supervision(schemas: &mut SchemaRegistry) -> OperationBuilder {
     OperationBuilder::new("supervision", "supervision", "Get the failures and restarts of actors")
         .query("top", "Maximum actors listed by name: 1 to 1,000", &json!({"type": "integer"}))
         .query("topic", "Name of the topic to restrict the report to", &json!({"type": "string"}))
@@ -215,7 +214,7 @@ pub(in crate::admin) fn supervision(schemas: &mut SchemaRegistry) -> OperationBu
         .errors(&STREAM[..2], &error())
 }
 
-pub(in crate::admin) fn newest_dead_letters(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn newest_dead_letters(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let text = json!({"type": "string"});
     let summary = "List the events of all event subscriptions that became dead letters";
     OperationBuilder::new("deadLetters", "newestDeadLetters", summary)
@@ -228,26 +227,26 @@ pub(in crate::admin) fn newest_dead_letters(schemas: &mut SchemaRegistry) -> Ope
         .errors(&TOP, &error())
 }
 
-pub(in crate::admin) fn jobs(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn jobs(schemas: &mut SchemaRegistry) -> OperationBuilder {
     OperationBuilder::new("supervision", "jobs", "List the replays and redrives that have not ended")
         .query("top", "Maximum jobs: 1 to 1,000", &json!({"type": "integer"}))
         .answer(200, "The jobs of all event subscriptions, newest first", &schemas.of::<JobsReport>())
         .errors(&STREAM[..1], &error())
 }
 
-pub(in crate::admin) fn server(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn server(schemas: &mut SchemaRegistry) -> OperationBuilder {
     OperationBuilder::new("supervision", "server", "Get version, listeners, process and changed settings")
         .answer(200, "Facts of the server", &schemas.of::<ServerReport>())
         .errors(&STORE[3..], &error())
 }
 
-pub(in crate::admin) fn editions(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn editions(schemas: &mut SchemaRegistry) -> OperationBuilder {
     OperationBuilder::new("policy", "editions", "List the editions of the delivery policy and their retry schedules")
         .answer(200, "The editions by name", &schemas.of::<EditionsReport>())
 }
 
 #[cfg(feature = "simulate")]
-pub(in crate::admin) fn simulate(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn simulate(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let example = json!({"models": ["outage:5h"], "subscriptions": 10, "days": 1});
     OperationBuilder::new("policy", "simulate", "Simulate an edition of the delivery policy in virtual time")
         .body(false, &schemas.of::<SimulateBody>(), example)
@@ -255,12 +254,12 @@ pub(in crate::admin) fn simulate(schemas: &mut SchemaRegistry) -> OperationBuild
         .errors(&SIMULATE, &error())
 }
 
-pub(in crate::admin) fn clock(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn clock(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let summary = "Get the time by which events age, and the system clock";
     OperationBuilder::new("clock", "clock", summary).answer(200, "The current times", &schemas.of::<ClockView>())
 }
 
-pub(in crate::admin) fn confirm_clock(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn confirm_clock(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let summary = "Confirm that the system clock is right, so that events expire again";
     OperationBuilder::new("clock", "confirmClock", summary).answer(200, "The current times", &schemas.of::<ClockView>())
 }
@@ -274,7 +273,7 @@ const CLUSTER: [(u16, &str); 5] = [
     (413, "Body too large"),
 ];
 
-pub(in crate::admin) fn cluster_status(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn cluster_status(schemas: &mut SchemaRegistry) -> OperationBuilder {
     OperationBuilder::new(
         "cluster",
         "clusterStatus",
@@ -284,13 +283,13 @@ pub(in crate::admin) fn cluster_status(schemas: &mut SchemaRegistry) -> Operatio
     .errors(&CLUSTER[1..2], &error())
 }
 
-pub(in crate::admin) fn ownership(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn ownership(schemas: &mut SchemaRegistry) -> OperationBuilder {
     OperationBuilder::new("cluster", "clusterOwnership", "List the ownership records of the shards")
         .answer(200, "The records", &schemas.of::<OwnershipView>())
         .errors(&CLUSTER[1..2], &error())
 }
 
-pub(in crate::admin) fn move_shard(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn move_shard(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let summary = "Ask the owner of a shard to finish what is in flight and give the shard up to a node";
     OperationBuilder::new("cluster", "moveShard", summary)
         .body(true, &schemas.of::<MoveBody>(), json!({"shard": 0, "node": "b"}))
@@ -298,7 +297,7 @@ pub(in crate::admin) fn move_shard(schemas: &mut SchemaRegistry) -> OperationBui
         .errors(&CLUSTER, &error())
 }
 
-pub(in crate::admin) fn drain_node(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn drain_node(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let summary = "Ask a node to give up what it owns and take nothing, or end that";
     OperationBuilder::new("cluster", "drainNode", summary)
         .body(true, &schemas.of::<DrainBody>(), json!({"node": "b", "drain": true}))
@@ -306,7 +305,7 @@ pub(in crate::admin) fn drain_node(schemas: &mut SchemaRegistry) -> OperationBui
         .errors(&CLUSTER, &error())
 }
 
-pub(in crate::admin) fn forget_node(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn forget_node(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let summary = "Remove the record of a node that is gone for good, so that the stream keeps nothing for it";
     OperationBuilder::new("cluster", "forgetNode", summary)
         .body(true, &schemas.of::<ForgetBody>(), json!({"node": "b"}))
@@ -314,25 +313,25 @@ pub(in crate::admin) fn forget_node(schemas: &mut SchemaRegistry) -> OperationBu
         .errors(&CLUSTER, &error())
 }
 
-pub(in crate::admin) fn session(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn session(schemas: &mut SchemaRegistry) -> OperationBuilder {
     OperationBuilder::new("dashboard", "session", "Get the caller and the session")
         .answer(200, "The caller", &schemas.of::<Session>())
         .errors(&SESSION, &error())
 }
 
-pub(in crate::admin) fn start_session(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn start_session(schemas: &mut SchemaRegistry) -> OperationBuilder {
     OperationBuilder::new("dashboard", "startSession", "Exchange a token for a session of the dashboard")
         .answer(200, "The session", &schemas.of::<Session>())
         .errors(&SESSION, &error())
 }
 
-pub(in crate::admin) fn end_session(_: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn end_session(_: &mut SchemaRegistry) -> OperationBuilder {
     OperationBuilder::new("dashboard", "endSession", "End the session")
         .done(204, "The session has ended")
         .errors(&SESSION, &error())
 }
 
-pub(in crate::admin) fn audit(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn audit(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let text = json!({"type": "string"});
     let summary = "List the operations that needed more than the role read, refused ones too";
     OperationBuilder::new("audit", "audit", summary)
@@ -345,7 +344,7 @@ pub(in crate::admin) fn audit(schemas: &mut SchemaRegistry) -> OperationBuilder 
         .errors(&TOP, &error())
 }
 
-pub(in crate::admin) fn tokens(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn tokens(schemas: &mut SchemaRegistry) -> OperationBuilder {
     OperationBuilder::new("tokens", "tokens", "List the named tokens").answer(
         200,
         "The tokens, without their secrets",
@@ -353,7 +352,7 @@ pub(in crate::admin) fn tokens(schemas: &mut SchemaRegistry) -> OperationBuilder
     )
 }
 
-pub(in crate::admin) fn create_token(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn create_token(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let example = json!({"name": "shop", "roles": ["publish"], "scopes": ["topics/orders"]});
     OperationBuilder::new("tokens", "createToken", "Create a named token, which is shown in this response only")
         .body(true, &schemas.of::<TokenBody>(), example)
@@ -361,17 +360,17 @@ pub(in crate::admin) fn create_token(schemas: &mut SchemaRegistry) -> OperationB
         .errors(&[TOKEN[0], TOKEN[2], TOKEN[3], TOKEN[4], TOKEN[5]], &error())
 }
 
-pub(in crate::admin) fn revoke_token(_: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn revoke_token(_: &mut SchemaRegistry) -> OperationBuilder {
     OperationBuilder::new("tokens", "revokeToken", "Revoke a named token and end its streams and sessions")
         .done(204, "The token is revoked")
         .errors(&[TOKEN[1], TOKEN[5]], &error())
 }
 
-pub(in crate::admin) fn check_store(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn check_store(schemas: &mut SchemaRegistry) -> OperationBuilder {
     job(OperationBuilder::new("store", "checkStore", "Check every record of the store"), schemas)
 }
 
-pub(in crate::admin) fn back_up_store(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn back_up_store(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let body = schemas.of::<BackupBody>();
     let draft = OperationBuilder::new("store", "backUpStore", "Back up the store and check the copy");
     job(draft.body(true, &body, json!({"folder": "/srv/backups/monday"})), schemas)
@@ -384,7 +383,7 @@ fn job(draft: OperationBuilder, schemas: &mut SchemaRegistry) -> OperationBuilde
     draft.contents(200, what, content).errors(&STORE, &error())
 }
 
-pub(in crate::admin) fn chaos(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn chaos(schemas: &mut SchemaRegistry) -> OperationBuilder {
     OperationBuilder::new("chaos", "chaos", "List the injected faults and what they did").answer(
         200,
         "The active faults",
@@ -392,7 +391,7 @@ pub(in crate::admin) fn chaos(schemas: &mut SchemaRegistry) -> OperationBuilder 
     )
 }
 
-pub(in crate::admin) fn end_chaos(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn end_chaos(schemas: &mut SchemaRegistry) -> OperationBuilder {
     OperationBuilder::new("chaos", "endChaos", "End all injected faults").answer(
         200,
         "The active faults",
@@ -400,12 +399,12 @@ pub(in crate::admin) fn end_chaos(schemas: &mut SchemaRegistry) -> OperationBuil
     )
 }
 
-pub(in crate::admin) fn kill(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn kill(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (body, example) = (schemas.of::<KillBody>(), json!({"actor": "topic", "topic": "orders", "by": "stop"}));
     fault("kill", "Kill an actor", &body, example, schemas).answer(200, "The killed actor", &body)
 }
 
-pub(in crate::admin) fn poison(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn poison(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let example = json!({"topic": "orders", "subscription": "billing", "eventId": "1", "times": 1});
     let body = schemas.of::<PoisonBody>();
     fault("poison", "Make an event kill every actor that processes it", &body, example, schemas).answer(
@@ -415,22 +414,22 @@ pub(in crate::admin) fn poison(schemas: &mut SchemaRegistry) -> OperationBuilder
     )
 }
 
-pub(in crate::admin) fn stall(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn stall(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (body, example) = (schemas.of::<StallBody>(), json!({"actor": "journal", "duration": "500ms"}));
     fault("stall", "Stall an actor or the journal", &body, example, schemas)
 }
 
-pub(in crate::admin) fn fail_writes(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn fail_writes(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (body, example) = (schemas.of::<WritesBody>(), json!({"fail": 3, "duration": "10s"}));
     fault("failWrites", "Fail the next writes of the journal", &body, example, schemas)
 }
 
-pub(in crate::admin) fn disturb_responses(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn disturb_responses(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (body, example) = (schemas.of::<ResponsesBody>(), json!({"fault": "drop", "rate": 0.05, "duration": "30s"}));
     fault("disturbResponses", "Drop, delay or corrupt responses of endpoints", &body, example, schemas)
 }
 
-pub(in crate::admin) fn step_clock(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn step_clock(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (body, example) = (schemas.of::<ClockBody>(), json!({"step": "-1h", "duration": "10s"}));
     fault("stepClock", "Step the wall clock for a while", &body, example, schemas)
 }

@@ -7,7 +7,7 @@ use super::{
     draft::{OperationBuilder, SchemaRegistry},
     events::{CloudEvent, CustomEvent, EventGridEvent},
 };
-use crate::publish::{http::VERSION, refusal::AnswerBody};
+use gridhook_publish::{http::VERSION, refusal::AnswerBody};
 
 /// Errors of all operations.
 pub(super) const ASKED: [(u16, &str); 2] = [(400, "Invalid API version or body"), (404, "No such topic")];

@@ -6,10 +6,8 @@ use super::{
     draft::{OperationBuilder, SchemaRegistry},
     publishing::{ANY_VERSION, ASKED, IN_NAMESPACE, version},
 };
-use crate::{
-    publish::refusal::AnswerBody,
-    pull::body::{DELAYS, EVENTS, LockTokensBody, ReceivedBody, SettleResponse, WAIT},
-};
+use gridhook_publish::refusal::AnswerBody;
+use gridhook_pull::body::{DELAYS, EVENTS, LockTokensBody, ReceivedBody, SettleResponse, WAIT};
 
 /// Further errors of pull delivery.
 const PULLED: [(u16, &str); 5] = [

@@ -8,7 +8,8 @@ use super::{
     AdvancedFilterSchema, DeadLetterBody, DeliveryWithIdentityView, DestinationBody, DestinationSchema,
     DestinationView, OrderingBody, TransformSchema,
 };
-use crate::{control::record::subscription::ResourceIdentity, policy::transform::Transform};
+use gridhook_policy::transform::Transform;
+use gridhook_record::subscription::ResourceIdentity;
 
 /// The body of a PUT or PATCH.
 #[derive(Deserialize, Serialize, ToSchema)]

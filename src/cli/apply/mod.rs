@@ -17,7 +17,8 @@ use super::{
     print, prompt,
     spinner::Spinner,
 };
-use crate::declared::{self, ResourceGroup};
+use gridhook_declared as declared;
+use gridhook_declared::ResourceGroup;
 
 /// The flags of `apply`.
 #[derive(Debug, clap::Args)]

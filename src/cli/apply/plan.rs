@@ -6,15 +6,13 @@ use awc::http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::{
-    api::what_if::{Difference, ValueChange},
-    cli::{
-        client::{ClientError, Precondition, ServerClient, short},
-        format, list, print,
-        spinner::Spinner,
-    },
-    declared::{Declared, DeclaredResource, ResourceKind},
-    escape,
+    client::{ClientError, Precondition, ServerClient, short},
+    format, list, print,
+    spinner::Spinner,
 };
+use gridhook_api::what_if::{Difference, ValueChange};
+use gridhook_declared::{Declared, DeclaredResource, ResourceKind};
+use gridhook_escape as escape;
 
 /// The changes, in order.
 pub(super) struct ApplyPlan {

@@ -6,10 +6,8 @@ use humantime_serde::re::humantime::format_duration;
 use serde_json::{Value, json};
 
 use super::{FaultArgs, is_refusal};
-use crate::{
-    api::chaos::{ClockBody, ResponseFaultKind, ResponsesBody, StallBody, StallTarget, WritesBody},
-    cli::client::{ClientError, ServerClient},
-};
+use crate::client::{ClientError, ServerClient};
+use gridhook_api::chaos::{ClockBody, ResponseFaultKind, ResponsesBody, StallBody, StallTarget, WritesBody};
 
 /// The interval to check for the end of the run.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

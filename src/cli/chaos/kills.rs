@@ -5,11 +5,9 @@ use std::{cell::Cell, rc::Rc, time::Duration};
 use serde_json::Value;
 
 use super::{KillMethod, VictimKind, is_refusal, name_of};
-use crate::{
-    api::chaos::{self, ActorKind, KillBody},
-    cli::client::{ClientError, ServerClient},
-    clock::Clock,
-};
+use crate::client::{ClientError, ServerClient};
+use gridhook_api::chaos::{self, ActorKind, KillBody};
+use gridhook_clock::Clock;
 
 /// A schedule of kills.
 pub(super) struct KillSchedule {

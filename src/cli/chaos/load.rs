@@ -15,7 +15,8 @@ use super::{
     verdict::PublishedCount,
     webhook::{SharedLedger, with},
 };
-use crate::{cli::client::ServerClient, clock::Clock};
+use crate::client::ServerClient;
+use gridhook_clock::Clock;
 
 /// The interval between publishes.
 const TICK: Duration = Duration::from_millis(10);

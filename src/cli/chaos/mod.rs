@@ -173,14 +173,14 @@ pub enum ChaosError {
 
 impl ChaosCommand {
     /// Runs the scenario and formats its verdict.
-    pub(super) async fn verdict(self, clock: crate::clock::Clock) -> Result<CommandOutcome, ChaosError> {
+    pub(super) async fn verdict(self, clock: gridhook_clock::Clock) -> Result<CommandOutcome, ChaosError> {
         let printed = self.printed;
         let verdict = self.run(clock).await?;
         Ok(CommandOutcome::new(printed.format(&verdict, ToString::to_string), verdict.is_ok()))
     }
 
     /// Runs the scenario and returns the verdict. Deletes what it created, also after an error.
-    pub async fn run(self, clock: crate::clock::Clock) -> Result<ChaosVerdict, ChaosError> {
+    pub async fn run(self, clock: gridhook_clock::Clock) -> Result<ChaosVerdict, ChaosError> {
         run::run(self, clock).await
     }
 }

@@ -27,13 +27,11 @@ use super::{
     webhook::{self, SharedLedger, with},
 };
 use crate::{
-    api::{chaos::ChaosReport, status::SubscriptionStatusView, supervision::SupervisionReport},
-    cli::{
-        client::{self, ResourceName, ServerClient},
-        format::number as counted,
-    },
-    clock::Clock,
+    client::{self, ResourceName, ServerClient},
+    format::number as counted,
 };
+use gridhook_api::{chaos::ChaosReport, status::SubscriptionStatusView, supervision::SupervisionReport};
+use gridhook_clock::Clock;
 
 /// The interval between progress checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -5,10 +5,8 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use serde::Serialize;
 
 use super::ledger::LedgerSummary;
-use crate::{
-    api::supervision::RecoveryView,
-    cli::{format::number as counted, output::TextTable},
-};
+use crate::{format::number as counted, output::TextTable};
+use gridhook_api::supervision::RecoveryView;
 
 /// The recovery times of actors, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]

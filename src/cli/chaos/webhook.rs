@@ -9,7 +9,7 @@ use std::{
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, dev::ServerHandle, web};
 
 use super::ledger::DeliveryLedger;
-use crate::cli::listen;
+use crate::listen;
 
 /// 64 MiB, above the size of every delivery request.
 const BODY_BYTES_MAX: usize = 64 << 20;

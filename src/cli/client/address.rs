@@ -9,7 +9,7 @@ use awc::Client;
 use url::Url;
 
 use super::ClientError;
-use crate::cli::{
+use crate::{
     context::{ContextFile, ServerContext},
     http,
 };
@@ -36,7 +36,7 @@ pub(super) const SERVER: &str = "Server";
 const DEFAULT_SERVER: &str = "http://127.0.0.1:8080";
 
 /// Parses the URL of a server.
-pub(in crate::cli) fn server_url(text: &str) -> Result<Url, String> {
+pub(crate) fn server_url(text: &str) -> Result<Url, String> {
     let allowed = |example: &str| format!("allowed is a URL that begins with http:// or https://, such as {example}");
     let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     let Some(url) = url else {
@@ -105,7 +105,7 @@ impl ServerAddressArgs {
     }
 
     /// The server's URL, and a client that trusts its certificate. Needs a running actix system.
-    pub(in crate::cli) fn client(&self) -> Result<(Url, Client), ClientError> {
+    pub(crate) fn client(&self) -> Result<(Url, Client), ClientError> {
         let ChosenServer { server, ca_file, .. } = self.choose()?;
         let client = http::client(ca_file.as_deref())?;
         Ok((server, client))
@@ -113,7 +113,7 @@ impl ServerAddressArgs {
 }
 
 /// An environment variable; empty counts as not set.
-pub(in crate::cli) fn variable(name: &str) -> Result<Option<String>, ClientError> {
+pub(crate) fn variable(name: &str) -> Result<Option<String>, ClientError> {
     match std::env::var(name) {
         Ok(text) if !text.is_empty() => Ok(Some(text)),
         Ok(_) | Err(std::env::VarError::NotPresent) => Ok(None),

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::ClientError;
 
 /// Reads a JSON object from a file or standard input; without a file it is empty.
-pub(in crate::cli) fn body_of(file: Option<&Path>) -> Result<Value, ClientError> {
+pub(crate) fn body_of(file: Option<&Path>) -> Result<Value, ClientError> {
     match file.map(|path| (path, read_input(path))) {
         None => Ok(Value::Object(serde_json::Map::new())),
         Some((_, Ok(value @ Value::Object(_)))) => Ok(value),
@@ -19,14 +19,14 @@ pub(in crate::cli) fn body_of(file: Option<&Path>) -> Result<Value, ClientError>
 }
 
 /// Reads JSON from a file, or from standard input for `-`.
-pub(in crate::cli) fn read_input(path: &Path) -> Result<Value, ClientError> {
+pub(crate) fn read_input(path: &Path) -> Result<Value, ClientError> {
     let read = if path == Path::new("-") { io::read_to_string(io::stdin()) } else { fs::read_to_string(path) };
     let text = read.map_err(|error| ClientError::Input(format!("{} cannot be read: {error}", path.display())))?;
     serde_json::from_str(&text).map_err(|error| ClientError::Input(format!("{} is not JSON: {error}", path.display())))
 }
 
 /// Sets the value at `path` in a JSON body, and creates the objects above it.
-pub(in crate::cli) fn set(body: &mut Value, path: &[&str], value: Value) -> Result<(), ClientError> {
+pub(crate) fn set(body: &mut Value, path: &[&str], value: Value) -> Result<(), ClientError> {
     let mut at = body;
     for key in path {
         if at.is_null() {

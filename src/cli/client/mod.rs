@@ -47,14 +47,14 @@ pub struct ServerArgs {
 #[derive(Clone, Debug, clap::Args)]
 pub struct ClientArgs {
     #[command(flatten)]
-    pub(in crate::cli) control: ServerArgs,
+    pub(crate) control: ServerArgs,
     #[command(flatten)]
-    pub(in crate::cli) printed: OutputArgs,
+    pub(crate) printed: OutputArgs,
 }
 
 impl ClientArgs {
     /// Formats a response: as `text` formats what is read from it, or as the JSON that the server sent.
-    pub(in crate::cli) fn print<T: DeserializeOwned>(
+    pub(crate) fn print<T: DeserializeOwned>(
         &self,
         json: &Value,
         text: impl FnOnce(&T) -> String,
@@ -65,23 +65,23 @@ impl ClientArgs {
 
 /// An event subscription and its server.
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct SubscriptionArgs {
+pub(crate) struct SubscriptionArgs {
     /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
-    pub(in crate::cli) topic: ResourceName,
+    pub(crate) topic: ResourceName,
     /// Name of the event subscription
-    pub(in crate::cli) subscription: String,
+    pub(crate) subscription: String,
     #[command(flatten)]
-    pub(in crate::cli) client: ClientArgs,
+    pub(crate) client: ClientArgs,
 }
 
 impl SubscriptionArgs {
     /// The path of the event subscription, with `rest` behind it.
-    pub(in crate::cli) fn path(&self, rest: &str) -> String {
+    pub(crate) fn path(&self, rest: &str) -> String {
         self.topic.subscription(&self.subscription, rest)
     }
 
     /// Its name, for messages.
-    pub(in crate::cli) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         format!("{} of {}", self.subscription, short(&self.topic.path("")))
     }
 }
@@ -117,7 +117,7 @@ pub enum ClientError {
 
 /// The precondition of a change.
 #[derive(Clone, Debug)]
-pub(in crate::cli) enum Precondition {
+pub(crate) enum Precondition {
     /// None.
     None,
     /// The resource does not exist.
@@ -148,7 +148,7 @@ impl ServerArgs {
     }
 
     /// The flags that name the server.
-    pub(in crate::cli) fn address(&self) -> &ServerAddressArgs {
+    pub(crate) fn address(&self) -> &ServerAddressArgs {
         &self.address
     }
 }
@@ -165,7 +165,7 @@ impl ServerClient {
     }
 
     /// Sends a GET of a resource, and returns its ETag.
-    pub(in crate::cli) async fn get_tagged(&self, path: &str) -> Result<(Value, Precondition), ClientError> {
+    pub(crate) async fn get_tagged(&self, path: &str) -> Result<(Value, Precondition), ClientError> {
         let result = self.exchange(Method::GET, path, &Precondition::None, None::<&Value>).await;
         let (resource, tag) = self.with_suggestion(path, result).await?;
         Ok((resource, tag.map_or(Precondition::None, Precondition::Tag)))
@@ -182,7 +182,7 @@ impl ServerClient {
     }
 
     /// Sends a request with a precondition.
-    pub(in crate::cli) async fn change<T: DeserializeOwned>(
+    pub(crate) async fn change<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
@@ -194,7 +194,7 @@ impl ServerClient {
     }
 
     /// Adds similar names to the error for a resource that does not exist.
-    pub(in crate::cli) async fn with_suggestion<T>(
+    pub(crate) async fn with_suggestion<T>(
         &self,
         path: &str,
         result: Result<T, ClientError>,
@@ -209,7 +209,7 @@ impl ServerClient {
     }
 
     /// Sends a request, without suggestions in the error.
-    pub(in crate::cli) async fn fetch_plain<T: DeserializeOwned>(
+    pub(crate) async fn fetch_plain<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
@@ -219,7 +219,7 @@ impl ServerClient {
     }
 
     /// Sends a request, and returns the response with its ETag.
-    pub(in crate::cli) async fn exchange<T: DeserializeOwned>(
+    pub(crate) async fn exchange<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
@@ -240,7 +240,7 @@ impl ServerClient {
     }
 
     /// The `Authorization` header.
-    pub(in crate::cli) fn bearer(&self) -> String {
+    pub(crate) fn bearer(&self) -> String {
         format!("Bearer {}", self.token)
     }
 
@@ -256,17 +256,17 @@ impl ServerClient {
     }
 
     /// The error of a failed connection.
-    pub(in crate::cli) fn not_reached(&self, error: &SendRequestError) -> ClientError {
+    pub(crate) fn not_reached(&self, error: &SendRequestError) -> ClientError {
         not_reached(&self.server, error)
     }
 
     /// The server's URL.
-    pub(in crate::cli) fn server(&self) -> &Url {
+    pub(crate) fn server(&self) -> &Url {
         &self.server
     }
 
     /// The HTTP client, for requests with another credential than the token.
-    pub(in crate::cli) fn client(&self) -> &Client {
+    pub(crate) fn client(&self) -> &Client {
         &self.client
     }
 
@@ -291,7 +291,7 @@ impl ServerClient {
 }
 
 /// The error of a failed connection, with a hint.
-pub(in crate::cli) fn not_reached(server: &Url, error: &SendRequestError) -> ClientError {
+pub(crate) fn not_reached(server: &Url, error: &SendRequestError) -> ClientError {
     let (error, is_http_answer) = (error.to_string(), !matches!(error, SendRequestError::Response(_)));
     let other = |scheme: &str| {
         let rest = server.as_str().split_once("://").map_or("", |(_, rest)| rest).trim_end_matches('/');

@@ -55,7 +55,7 @@ impl ResourceName {
 
 impl ResourceName {
     /// The path to publish its events to.
-    pub(in crate::cli) fn publishing(&self) -> Result<String, ClientError> {
+    pub(crate) fn publishing(&self) -> Result<String, ClientError> {
         match self.types_and_names()[..] {
             [("topics", name)] => Ok(format!("/topics/{name}/api/events")),
             [("domains", name)] => Ok(format!("/domains/{name}/api/events")),
@@ -73,7 +73,7 @@ impl ResourceName {
     }
 
     /// The kind of the resource.
-    pub(in crate::cli) fn kind(&self) -> ResourceNameKind {
+    pub(crate) fn kind(&self) -> ResourceNameKind {
         match self.types_and_names()[..] {
             [("namespaces", _)] => ResourceNameKind::Namespace,
             [("namespaces", _), ("topics", _)] => ResourceNameKind::NamespaceTopic,
@@ -95,7 +95,7 @@ impl ResourceName {
 
 /// The kind of a named resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli) enum ResourceNameKind {
+pub(crate) enum ResourceNameKind {
     /// A topic or a domain: has a log and event subscriptions.
     Topic,
     /// A topic of a domain: has event subscriptions and shares the domain's log.

@@ -8,7 +8,7 @@ use super::{
 };
 
 /// Checks a token or a key from a file or a variable: one line of visible ASCII, so that it fits a header.
-pub(in crate::cli) fn secret(text: &str, from: &str) -> Result<String, ClientError> {
+pub(crate) fn secret(text: &str, from: &str) -> Result<String, ClientError> {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let problem = match lines[..] {
         [] => "is empty".to_owned(),
@@ -20,7 +20,7 @@ pub(in crate::cli) fn secret(text: &str, from: &str) -> Result<String, ClientErr
 }
 
 /// Reads a secret from a file.
-pub(in crate::cli) fn secret_in(file: &Path) -> Result<String, ClientError> {
+pub(crate) fn secret_in(file: &Path) -> Result<String, ClientError> {
     let text = fs::read_to_string(file)
         .map_err(|error| ClientError::Input(format!("{} cannot be read: {error}", file.display())))?;
     secret(&text, &file.display().to_string())

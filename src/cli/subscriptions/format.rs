@@ -6,25 +6,23 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    api::{
-        filter_test::FilterTestReport,
-        status::{CountersView, SubscriptionStatusView},
-        subscription::{
-            AnySubscriptionProperties, BlobBody, DeliveryWithIdentityView, DestinationView, OrderingBody, ResourceView,
-            SubscriptionView, SubscriptionViewProperties, WebhookView,
-            namespace::{
-                DeliveryConfigurationView, DeliveryTermsView, NamespaceSubscriptionViewProperties, PushView, QueueView,
-            },
-        },
-        transform_test::{TransformTestLine, TransformTestReport},
-    },
-    cli::{
-        client,
-        format::{self, number, optional, text},
-        output::TextTable,
-    },
-    clock::Clock,
+    client,
+    format::{self, number, optional, text},
+    output::TextTable,
 };
+use gridhook_api::{
+    filter_test::FilterTestReport,
+    status::{CountersView, SubscriptionStatusView},
+    subscription::{
+        AnySubscriptionProperties, BlobBody, DeliveryWithIdentityView, DestinationView, OrderingBody, ResourceView,
+        SubscriptionView, SubscriptionViewProperties, WebhookView,
+        namespace::{
+            DeliveryConfigurationView, DeliveryTermsView, NamespaceSubscriptionViewProperties, PushView, QueueView,
+        },
+    },
+    transform_test::{TransformTestLine, TransformTestReport},
+};
+use gridhook_clock::Clock;
 
 /// A table of event subscriptions.
 pub(super) fn listed(all: &[SubscriptionView]) -> String {

@@ -20,15 +20,13 @@ use super::{
     list, prompt,
     topics::create,
 };
-use crate::{
-    api::{
-        resource::NamedResource,
-        retry::{DELIVERIES_MAX, RetriedView},
-        status::UnblockBody,
-        subscription::{FullUrl, SubscriptionView},
-    },
-    clock::Clock,
+use gridhook_api::{
+    resource::NamedResource,
+    retry::{DELIVERIES_MAX, RetriedView},
+    status::UnblockBody,
+    subscription::{FullUrl, SubscriptionView},
 };
+use gridhook_clock::Clock;
 
 /// The flags of `subscriptions`.
 #[derive(Debug, Args)]

@@ -6,7 +6,7 @@ use clap::Args;
 use humantime_serde::re::humantime::parse_duration;
 use serde_json::{Value, json};
 
-use crate::cli::{
+use crate::{
     client::{ClientError, ResourceNameKind, body_of, set},
     time::{future, past},
 };

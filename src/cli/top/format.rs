@@ -3,17 +3,15 @@
 use std::time::Duration;
 
 use crate::{
-    api::{
-        status::HealthView,
-        top::{TopLine, TopReport},
-    },
-    cli::{
-        client::short,
-        format::{number, optional, span, text, until},
-        output::TextTable,
-    },
-    clock::Clock,
+    client::short,
+    format::{number, optional, span, text, until},
+    output::TextTable,
 };
+use gridhook_api::{
+    status::HealthView,
+    top::{TopLine, TopReport},
+};
+use gridhook_clock::Clock;
 
 /// The whole page; on a live screen with the keys.
 pub(super) fn page(report: &TopReport, by: &str, has_keys: bool) -> Vec<String> {

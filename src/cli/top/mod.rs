@@ -17,7 +17,7 @@ use super::{
     client::{self, ResourceName, ServerArgs, ServerClient},
     output::{self, OutputArgs},
 };
-use crate::api::top::{HealthFilter, SortOrder, TopReport};
+use gridhook_api::top::{HealthFilter, SortOrder, TopReport};
 
 /// The flags of `top`.
 #[derive(Debug, clap::Args)]
@@ -62,21 +62,20 @@ pub struct Top {
     printed: OutputArgs,
 }
 
-impl SortOrder {
-    const KEYS: [(u8, Self, &'static str); 8] = [
-        (b'a', Self::Activity, "activity"),
-        (b'h', Self::Health, "health"),
-        (b'b', Self::Backlog, "backlog"),
-        (b'p', Self::Pending, "pending"),
-        (b'f', Self::Failures, "failures"),
-        (b'i', Self::InFlight, "inFlight"),
-        (b'd', Self::DeadLetters, "deadLetters"),
-        (b'n', Self::Name, "name"),
-    ];
+/// The orders: their keys, and their names in the query.
+const SORT_KEYS: [(u8, SortOrder, &str); 8] = [
+    (b'a', SortOrder::Activity, "activity"),
+    (b'h', SortOrder::Health, "health"),
+    (b'b', SortOrder::Backlog, "backlog"),
+    (b'p', SortOrder::Pending, "pending"),
+    (b'f', SortOrder::Failures, "failures"),
+    (b'i', SortOrder::InFlight, "inFlight"),
+    (b'd', SortOrder::DeadLetters, "deadLetters"),
+    (b'n', SortOrder::Name, "name"),
+];
 
-    fn name(self) -> &'static str {
-        Self::KEYS.iter().find(|(_, by, _)| *by == self).map_or("", |(_, _, word)| *word)
-    }
+fn sort_name(order: SortOrder) -> &'static str {
+    SORT_KEYS.iter().find(|(_, known, _)| *known == order).map_or("", |(_, _, name)| *name)
 }
 
 /// Parses the interval. The server computes rates over at least 500 ms.
@@ -114,13 +113,13 @@ impl Top {
         self.fetch(&session, self.by).await?;
         tokio::time::sleep(self.every).await;
         let report = self.fetch(&session, self.by).await?;
-        let text = |report: &TopReport| format::page(report, self.by.name(), false).join("\n");
+        let text = |report: &TopReport| format::page(report, sort_name(self.by), false).join("\n");
         Ok(Some(self.printed.response(&report, text)?))
     }
 
     async fn fetch(&self, session: &ServerClient, by: SortOrder) -> Result<Value, client::ClientError> {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
-        query.append_pair("by", by.name());
+        query.append_pair("by", sort_name(by));
         query.append_pair("top", &self.limit.to_string());
         query.append_pair("skip", &self.skip.to_string());
         if let Some(topic) = &self.topic {
@@ -158,7 +157,7 @@ impl Top {
                     // In raw mode, Ctrl-C is the byte 3.
                     None | Some(b'q' | b'Q' | 3) => return Ok(()),
                     Some(key) => {
-                        if let Some((_, order, _)) = SortOrder::KEYS.iter().find(|(known, _, _)| *known == key) {
+                        if let Some((_, order, _)) = SORT_KEYS.iter().find(|(known, _, _)| *known == key) {
                             by = *order;
                             lines = self.page(session, by).await;
                         }
@@ -172,7 +171,7 @@ impl Top {
     /// The page to show. A failed request is shown and repeated with the next update.
     async fn page(&self, session: &ServerClient, by: SortOrder) -> Vec<String> {
         match self.fetch(session, by).await.and_then(|report| output::read(&report)) {
-            Ok(report) => format::page(&report, by.name(), true),
+            Ok(report) => format::page(&report, sort_name(by), true),
             Err(error) => vec![error.to_string(), "retrying; q quits".to_owned()],
         }
     }

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
-use crate::escape;
+use gridhook_escape as escape;
 
 /// Whether standard input and standard output are a terminal.
 pub(super) fn is_terminal() -> bool {

@@ -6,16 +6,14 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    api::{
-        namespace::{NamespaceTopicView, NamespaceView},
-        status::{BacklogView, TopicStatusView},
-        topic::{DomainTopicView, TopicView},
-    },
-    cli::{
-        client,
-        format::{self, NONE, number, optional, text},
-        output::TextTable,
-    },
+    client,
+    format::{self, NONE, number, optional, text},
+    output::TextTable,
+};
+use gridhook_api::{
+    namespace::{NamespaceTopicView, NamespaceView},
+    status::{BacklogView, TopicStatusView},
+    topic::{DomainTopicView, TopicView},
 };
 
 /// A resource that events are published to, or that contains such resources.

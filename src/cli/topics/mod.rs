@@ -16,7 +16,7 @@ use super::{
     output::TextTable,
     prompt,
 };
-use crate::api::{resource::NamedResource, topic::SharedAccessKeys, what_if::Difference};
+use gridhook_api::{resource::NamedResource, topic::SharedAccessKeys, what_if::Difference};
 
 /// The flags of `topics`.
 #[derive(Debug, Args)]

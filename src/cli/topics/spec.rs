@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use crate::cli::client::{ClientError, body_of, set};
+use crate::client::{ClientError, body_of, set};
 
 /// The properties to set.
 #[derive(Debug, Args)]
@@ -56,7 +56,7 @@ enum InputSchemaArg {
     Custom,
 }
 
-pub(in crate::cli) fn pair(text: &str) -> Result<(String, String), String> {
+pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("allowed is NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
 }

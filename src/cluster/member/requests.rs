@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::Member;
-use crate::cluster::{
+use crate::{
     membership::{Command, MembershipEnd, RequestError},
     records::{CopyState, NodeRecord, RecordError, RecordStore, drained_key, node_key},
 };

@@ -3,11 +3,9 @@
 use std::{fmt, str::FromStr};
 
 use super::DeadLetterStage;
-use crate::{
-    event::{Lane, Seq, Timestamp},
-    journal::DeadLetterKey,
-    policy::dead_letter_store::check_part,
-};
+use gridhook_event::{Lane, Seq, Timestamp};
+use gridhook_journal::DeadLetterKey;
+use gridhook_policy::dead_letter_store::check_part;
 
 /// Replaces the slashes of a path in a key.
 pub(super) const SLASH: &str = "~";
@@ -91,7 +89,7 @@ impl BrowseCursor {
     /// The beginning.
     pub const START: Self = Self::Waiting(None);
 
-    pub(in crate::dead_letter) fn behind(key: &DeadLetterId) -> Self {
+    pub fn behind(key: &DeadLetterId) -> Self {
         match key {
             DeadLetterId::Waiting(key) => Self::Waiting(Some(*key)),
             DeadLetterId::Written { file, index } => Self::InFile { file: file.clone(), index: *index },

@@ -7,16 +7,14 @@ use super::{
     FoundDeadLetter, key::SLASH,
 };
 use crate::{
-    dead_letter::{
-        DeadLetters,
-        event::{self, DeadLetterEvent},
-        marker::SUFFIX,
-        owner::{self, FileOwner},
-        sink::{self, ListedFile},
-    },
-    event::{Lane, Seq, Timestamp},
-    journal::DeadLetterKey,
+    DeadLetters,
+    event::{self, DeadLetterEvent},
+    marker::SUFFIX,
+    owner::{self, FileOwner},
+    sink::{self, ListedFile},
 };
+use gridhook_event::{Lane, Seq, Timestamp};
+use gridhook_journal::DeadLetterKey;
 
 /// Maximum waiting dead letters per step …
 const SLICE: usize = 512;
@@ -32,27 +30,27 @@ const NAMES: usize = 256;
 
 /// The result of a step.
 #[derive(Debug, Default)]
-pub(in crate::dead_letter) struct Step {
-    pub(in crate::dead_letter) found: Vec<FoundDeadLetter>,
-    pub(in crate::dead_letter) problems: Vec<BrowseProblem>,
+pub(crate) struct Step {
+    pub found: Vec<FoundDeadLetter>,
+    pub problems: Vec<BrowseProblem>,
     /// The file that was read, and its number of dead letters.
-    pub(in crate::dead_letter) file: Option<(String, u32)>,
+    pub file: Option<(String, u32)>,
 }
 
 /// A walk through selected dead letters.
-pub(in crate::dead_letter) struct Walk<'a> {
+pub(crate) struct Walk<'a> {
     dead_letters: &'a DeadLetters,
     location: &'a DeadLetterLocation,
     query: &'a DeadLetterQuery,
     /// The position; [`None`] at the end.
-    pub(in crate::dead_letter) at: Option<BrowseCursor>,
+    pub at: Option<BrowseCursor>,
     /// Skips what was dead-lettered, or written, at this time or later.
     until: Timestamp,
     names: VecDeque<ListedFile>,
 }
 
 impl<'a> Walk<'a> {
-    pub(in crate::dead_letter) fn new(
+    pub(crate) fn new(
         dead_letters: &'a DeadLetters,
         location: &'a DeadLetterLocation,
         query: &'a DeadLetterQuery,
@@ -62,12 +60,12 @@ impl<'a> Walk<'a> {
     }
 
     /// Limits the walk to dead letters from before `until`.
-    pub(in crate::dead_letter) fn until(self, until: Timestamp) -> Self {
+    pub(crate) fn until(self, until: Timestamp) -> Self {
         Self { until, ..self }
     }
 
     /// Takes the next step. Returns an empty step at the end.
-    pub(in crate::dead_letter) async fn step(&mut self) -> Result<Step, BrowseError> {
+    pub(crate) async fn step(&mut self) -> Result<Step, BrowseError> {
         match self.at.clone() {
             None => Ok(Step::default()),
             Some(BrowseCursor::Waiting(_)) if !self.query.includes(DeadLetterStage::Waiting) => {

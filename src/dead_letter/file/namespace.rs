@@ -14,13 +14,12 @@ use super::{
     DeliveryResult, FileContext,
     object::{JsonObjectBuilder, members},
 };
-use crate::{
-    event::{self, Event, Schema},
-    policy::{
-        outcome::{Failure, LastOutcome, Reason},
-        property,
-        record::DeadLetterRecord,
-    },
+use gridhook_event as event;
+use gridhook_event::{Event, Schema};
+use gridhook_policy::{
+    outcome::{Failure, LastOutcome, Reason},
+    property,
+    record::DeadLetterRecord,
 };
 
 pub(super) fn dead_letter(

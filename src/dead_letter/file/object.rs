@@ -52,10 +52,10 @@ fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-pub(in crate::dead_letter) type Members<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
+pub(crate) type Members<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
 
 /// The members of an object, in order, with unchanged values.
-pub(in crate::dead_letter) fn members(wire: &[u8]) -> Result<Members<'_>, serde_json::Error> {
+pub(crate) fn members(wire: &[u8]) -> Result<Members<'_>, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(wire);
     let members = reader.deserialize_map(MembersOf)?;
     reader.end()?;

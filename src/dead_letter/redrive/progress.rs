@@ -3,10 +3,8 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    dead_letter::browse::{BrowseCursor, DeadLetterId, DeadLetterQuery, DeadLetterStage},
-    event::Timestamp,
-};
+use crate::browse::{BrowseCursor, DeadLetterId, DeadLetterQuery, DeadLetterStage};
+use gridhook_event::Timestamp;
 
 /// An operator's request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use object_store::{
 use url::Url;
 
 use super::SinkError;
-use crate::policy::dead_letter_store::{StoreAddress, StoreKind};
+use gridhook_policy::dead_letter_store::{StoreAddress, StoreKind};
 
 /// Time limit for name resolution, connection and TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

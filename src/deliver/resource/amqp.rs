@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{InvalidProperty, Kind, Opening, check_text};
-use crate::deliver::Sender;
+use crate::Sender;
 
 /// An exchange or a queue of RabbitMQ or of another broker of AMQP 0-9-1
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -9,13 +9,11 @@ use utoipa::ToSchema;
 
 use super::{BatchMaxima, InvalidProperty, Kind, Opening, last_segment, with_refused_credential};
 use crate::{
-    deliver::{
-        Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, WebhookEncoding, clients,
-        request::RequestError, sender::Encode,
-    },
-    event::Seq,
-    policy::outcome::{Failure, RequestResult},
+    Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, WebhookEncoding, clients,
+    request::RequestError, sender::Encode,
 };
+use gridhook_event::Seq;
+use gridhook_policy::outcome::{Failure, RequestResult};
 
 /// A function with an Event Grid trigger
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

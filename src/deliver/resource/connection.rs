@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use url::Url;
 
 use super::Resource;
-use crate::deliver::{
+use crate::{
     identity::ServerIdentity,
     proxy::{self, EgressProxy},
 };
@@ -48,7 +48,7 @@ pub struct Connection {
 
 impl Connection {
     /// A credential.
-    pub(in crate::deliver) fn credential(&self, name: &str) -> Option<&str> {
+    pub fn credential(&self, name: &str) -> Option<&str> {
         self.credentials.get(name).map(Credential::expose)
     }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{InvalidProperty, Kind, Opening, check_text, last_segment};
-use crate::deliver::Sender;
+use crate::Sender;
 
 /// A topic of a Kafka cluster
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

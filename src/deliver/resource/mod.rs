@@ -68,12 +68,10 @@ use super::{
     request::RequestError,
     signature,
 };
-use crate::{
-    event::{Event, Schema, Seq},
-    policy::{
-        outcome::{EventResult, Failure, Outcome, RequestResult},
-        property::{self, DeliveryProperty},
-    },
+use gridhook_event::{Event, Schema, Seq};
+use gridhook_policy::{
+    outcome::{EventResult, Failure, Outcome, RequestResult},
+    property::{self, DeliveryProperty},
 };
 
 /// Endpoint types of Event Grid that are refused, and why.

@@ -9,10 +9,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{BatchMaxima, EventResults, InvalidProperty, Kind, Opening, ResourceTarget, result_of, within};
-use crate::{
-    deliver::{Batch, Sender, Sent},
-    event::{Schema, WallTime},
-};
+use crate::{Batch, Sender, Sent};
+use gridhook_event::{Schema, WallTime};
 
 /// The topics of namespaces, as a destination.
 pub trait LocalTopics: Send + Sync {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{InvalidProperty, Kind, Opening, check_text, not_allowed};
-use crate::deliver::Sender;
+use crate::Sender;
 
 /// A subject of NATS JetStream
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

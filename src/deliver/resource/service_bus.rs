@@ -19,13 +19,10 @@ use super::{
     with_refused_credential,
 };
 use crate::{
-    deliver::{
-        Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, clients, request::RequestError,
-        sender::Encode,
-    },
-    event::{Event, Seq, WallTime},
-    policy::outcome::{Failure, Outcome, RequestResult},
+    Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, clients, request::RequestError, sender::Encode,
 };
+use gridhook_event::{Event, Seq, WallTime};
+use gridhook_policy::outcome::{Failure, Outcome, RequestResult};
 
 /// The standard tier takes 256 KiB, with the properties.
 const BATCH_BYTES_MAX: u64 = 192 * 1024;

@@ -16,13 +16,11 @@ use utoipa::ToSchema;
 
 use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, check_text, credential_refused};
 use crate::{
-    deliver::{
-        Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, RequestHeader, Sender, clients,
-        request::RequestError, sender::Encode,
-    },
-    event::{Event, Seq},
-    policy::outcome::{EventResult, Failure, Outcome, RequestResult},
+    Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, RequestHeader, Sender, clients, request::RequestError,
+    sender::Encode,
 };
+use gridhook_event::{Event, Seq};
+use gridhook_policy::outcome::{EventResult, Failure, Outcome, RequestResult};
 
 /// Messages of a request.
 const BATCH_EVENTS_MAX: u32 = 10;

@@ -12,13 +12,10 @@ use utoipa::ToSchema;
 
 use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, with_refused_credential};
 use crate::{
-    deliver::{
-        Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, clients, request::RequestError,
-        sender::Encode,
-    },
-    event::{Seq, WallTime},
-    policy::outcome::RequestResult,
+    Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, clients, request::RequestError, sender::Encode,
 };
+use gridhook_event::{Seq, WallTime};
+use gridhook_policy::outcome::RequestResult;
 
 /// The version of the service's interface.
 const VERSION: &str = "2021-08-06";

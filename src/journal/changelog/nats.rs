@@ -236,7 +236,7 @@ impl NatsConnection {
 
     /// Makes the stream `stream` with `make`, and asks again where the servers do not answer: some that have just started do not
     /// at first.
-    pub(crate) async fn until_answered<T, F>(&self, stream: &str, make: impl Fn() -> F) -> Result<T, NatsError>
+    pub async fn until_answered<T, F>(&self, stream: &str, make: impl Fn() -> F) -> Result<T, NatsError>
     where
         F: Future<Output = Result<T, CreateStreamError>>,
     {
@@ -269,7 +269,7 @@ impl NatsConnection {
     }
 
     /// The client, for the other records of the cluster.
-    pub(crate) fn context(&self) -> &Context {
+    pub fn context(&self) -> &Context {
         &self.context
     }
 

@@ -21,11 +21,8 @@
 
 use bytes::Bytes;
 
-use crate::store::{
-    Batch, Family, WriteOp,
-    codec::{RecordReader, put_varint},
-    records::AppliedPosition,
-};
+use gridhook_event::codec::{RecordReader, put_varint};
+use gridhook_store::{Batch, Family, WriteOp, records::AppliedPosition};
 
 /// The version that is written, and the only one so far.
 const VERSION: u8 = 1;

@@ -3,12 +3,10 @@
 use std::ops::{ControlFlow, Range};
 
 use super::ReaderPool;
-use crate::{
-    event::{Event, SubscriptionKey, Timestamp},
-    journal::{DeadLetterKey, Error, PendingResult},
-    policy::record::DeadLetterRecord,
-    store::{Family, Store, StoreError, keys, log::EventFinder, records::StoredRecord},
-};
+use crate::{DeadLetterKey, Error, PendingResult};
+use gridhook_event::{Event, SubscriptionKey, Timestamp};
+use gridhook_policy::record::DeadLetterRecord;
+use gridhook_store::{Family, Store, StoreError, keys, log::EventFinder, records::StoredRecord};
 
 /// A dead letter that waits to be written to its destination.
 #[derive(Clone, Debug)]

@@ -3,12 +3,10 @@
 use std::ops::ControlFlow;
 
 use super::ReaderPool;
-use crate::{
-    event::{Event, Lane, Seq, SubscriptionKey, Timestamp},
-    journal::{Error, PendingResult},
-    policy::record::{Cursor, DeadLetterRecord, PendingDelivery},
-    store::{Family, Store, StoreError, keys, log::EventFinder, records::StoredRecord},
-};
+use crate::{Error, PendingResult};
+use gridhook_event::{Event, Lane, Seq, SubscriptionKey, Timestamp};
+use gridhook_policy::record::{Cursor, DeadLetterRecord, PendingDelivery};
+use gridhook_store::{Family, Store, StoreError, keys, log::EventFinder, records::StoredRecord};
 
 /// The maximum number of dead letters that are searched: there is no index by event. 10,000 keys take less than 10 ms.
 const DEAD_MAX: usize = 10_000;

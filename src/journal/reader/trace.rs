@@ -10,17 +10,15 @@ use std::{
 use bytes::Bytes;
 
 use super::ReaderPool;
-use crate::{
-    event::{Event, PartitionId, Seq, SubscriptionKey, Timestamp},
-    journal::PendingResult,
-    policy::record::{Excerpt, ExcerptKey, LedgerEntry, LedgerEvent, LedgerLine},
-    store::{
-        Family, StoreError, id_filter,
-        keys::{self, MetaKind},
-        ledger::{self, LedgerPage},
-        log::EventFinder,
-        records::{FloorRecord, IdDigest, PublishedId, StoredRecord},
-    },
+use crate::PendingResult;
+use gridhook_event::{Event, PartitionId, Seq, SubscriptionKey, Timestamp};
+use gridhook_policy::record::{Excerpt, ExcerptKey, LedgerEntry, LedgerEvent, LedgerLine};
+use gridhook_store::{
+    Family, StoreError, id_filter,
+    keys::{self, MetaKind},
+    ledger::{self, LedgerPage},
+    log::EventFinder,
+    records::{FloorRecord, IdDigest, PublishedId, StoredRecord},
 };
 
 /// The maximum number of lines that one call reads: about 10 ms.

@@ -5,16 +5,14 @@ use std::{ops::ControlFlow, sync::Arc, time::Duration};
 use bytes::Bytes;
 
 use super::ReplicationOptions;
-use crate::{
-    journal::changelog::{
-        Changelog, ChangelogBounds, ChangelogError,
-        record::{self, BrokenRecord, ChainHead, Followed},
-    },
-    store::{
-        Batch, Family, Store, StoreError, WriteOp,
-        keys::{self, MetaKind},
-        records::{AppliedPosition, FloorRecord, StoredRecord},
-    },
+use crate::changelog::{
+    Changelog, ChangelogBounds, ChangelogError,
+    record::{self, BrokenRecord, ChainHead, Followed},
+};
+use gridhook_store::{
+    Batch, Family, Store, StoreError, WriteOp,
+    keys::{self, MetaKind},
+    records::{AppliedPosition, FloorRecord, StoredRecord},
 };
 
 /// The number of records that are read at once when a store follows the log.

@@ -29,11 +29,9 @@ use super::changelog::{
     Changelog, ChangelogBounds, ChangelogError,
     record::{self, Body, BrokenRecord, Record},
 };
-use crate::{
-    clock::Clock,
-    event::Timestamp,
-    store::{Batch, Store, StoreError, layer::StoreLayer, records::AppliedPosition},
-};
+use gridhook_clock::Clock;
+use gridhook_event::Timestamp;
+use gridhook_store::{Batch, Store, StoreError, layer::StoreLayer, records::AppliedPosition};
 
 /// The number of fences that are appended behind an expected record, before one is appended without an expectation. A
 /// client may send a record much later than it was asked to: with an expectation it then fences no owner that came

@@ -10,13 +10,11 @@
 
 use super::GroupWriter;
 use crate::{
-    event::{PartitionId, Seq},
-    journal::{
-        BacklogFullPolicy, CrowdedPartition, Error, Journal, WriterEntry,
-        partition_state::{PartitionState, PassedEvents},
-    },
-    store::{Family, Store, StoreError, keys, log::chunk_of},
+    BacklogFullPolicy, CrowdedPartition, Error, Journal, WriterEntry,
+    partition_state::{PartitionState, PassedEvents},
 };
+use gridhook_event::{PartitionId, Seq};
+use gridhook_store::{Family, Store, StoreError, keys, log::chunk_of};
 
 /// Expiry of old events begins at seven eighths of the limit, so that publishers need not wait for it.
 const EXPIRE_FROM: u64 = 7;

@@ -9,15 +9,11 @@
 use std::collections::HashMap;
 
 use super::{CommitGroup, GroupWriter};
-use crate::{
-    event::{PartitionId, Timestamp},
-    journal::{DuplicateCheck, Error},
-    store::{
-        Family, StoreError,
-        chunk::SealedChunk,
-        keys,
-        records::{PublishedId, StoredRecord},
-    },
+use crate::{DuplicateCheck, Error};
+use gridhook_event::{PartitionId, Timestamp, chunk::SealedChunk};
+use gridhook_store::{
+    Family, StoreError, keys,
+    records::{PublishedId, StoredRecord},
 };
 
 /// The ids of a group, by key.

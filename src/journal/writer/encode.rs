@@ -4,19 +4,15 @@ use std::{collections::HashSet, ops::ControlFlow};
 
 use super::{CommitGroup, GroupWriter, PendingAnswer};
 use crate::{
-    event::{Incarnation, Lane, PartitionId, Seq, SubscriptionKey, Timestamp},
-    journal::{
-        DeadLetterKey, DeadLetterWrite, DuplicateCheck, Error, MetaChange, PublishReceipt, SubscriptionOwner,
-        WriterEntry,
-        partition_state::{LowWatermark, PartitionState},
-    },
-    policy::record::{Cursor, LaneCursor, RecordChange, RedrivePage, RedrivenEvent},
-    store::{
-        Family, StoreError,
-        chunk::SealedChunk,
-        keys::{self, MetaKind},
-        records::{EncodedLines, FloorRecord, StoredRecord},
-    },
+    DeadLetterKey, DeadLetterWrite, DuplicateCheck, Error, MetaChange, PublishReceipt, SubscriptionOwner, WriterEntry,
+    partition_state::{LowWatermark, PartitionState},
+};
+use gridhook_event::{Incarnation, Lane, PartitionId, Seq, SubscriptionKey, Timestamp, chunk::SealedChunk};
+use gridhook_policy::record::{Cursor, LaneCursor, RecordChange, RedrivePage, RedrivenEvent};
+use gridhook_store::{
+    Family, StoreError,
+    keys::{self, MetaKind},
+    records::{EncodedLines, FloorRecord, StoredRecord},
 };
 
 impl GroupWriter {

@@ -10,13 +10,11 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::GroupWriter;
-use crate::{
-    event::{PartitionId, Seq},
-    journal::{Error, LogGuard},
-};
+use crate::{Error, LogGuard};
+use gridhook_event::{PartitionId, Seq};
 
 /// Keeps a range of a log until it is dropped.
-pub(in crate::journal) type GuardToken = Arc<Seq>;
+pub(crate) type GuardToken = Arc<Seq>;
 
 /// The guards of all partitions.
 #[derive(Debug, Default)]

@@ -9,12 +9,10 @@ use super::{
     CommitGroup, GroupWriter, HOUSEKEEPING,
     encode::{remove_dead_letter, settle},
 };
-use crate::{
-    event::{Lane, SubscriptionKey, Timestamp},
-    journal::{DeadLetterKey, JournalState, reader::ended_jobs, shards::CONTROL},
-    policy::record::{LedgerEntry, LedgerEvent, SeqRun},
-    store::{Family, StoreError, keys, records::EncodedLines},
-};
+use crate::{DeadLetterKey, JournalState, reader::ended_jobs, shards::CONTROL};
+use gridhook_event::{Lane, SubscriptionKey, Timestamp};
+use gridhook_policy::record::{LedgerEntry, LedgerEvent, SeqRun};
+use gridhook_store::{Family, StoreError, keys, records::EncodedLines};
 
 /// The number of ended jobs that are kept of each subscription, besides those of the current group.
 const ENDED_MAX: usize = 50;

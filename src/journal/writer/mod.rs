@@ -38,23 +38,23 @@ use self::{
     trim::{LOOKUP_WAIT, TrimSchedule},
 };
 use crate::{
-    clock::Clock,
-    event::{IdMap, Incarnation, Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    journal::{
-        AppendListener, Error, FatalHandler, JournalOptions, JournalState, OpenedSubscription, Permit, PublishReceipt,
-        SubscriptionOwner, WriterEntry, WriterStatus,
-        partition_state::{LowWatermark, LowWatermarks, PartitionLogs, PartitionState},
-        queue::{Awaited, EntryReceiver},
-    },
-    policy::record::{Cursor, WriteUrgency},
-    store::{
-        Batch, Family, Store, StoreError,
-        chunk::{Chunk, SealedChunk},
-        damage::Damage,
-        id_filter::OpenBlocks,
-        keys,
-        records::{FloorRecord, StoredRecord},
-    },
+    AppendListener, Error, FatalHandler, JournalOptions, JournalState, OpenedSubscription, Permit, PublishReceipt,
+    SubscriptionOwner, WriterEntry, WriterStatus,
+    partition_state::{LowWatermark, LowWatermarks, PartitionLogs, PartitionState},
+    queue::{Awaited, EntryReceiver},
+};
+use gridhook_clock::Clock;
+use gridhook_event::{
+    IdMap, Incarnation, Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp,
+    chunk::{Chunk, SealedChunk},
+};
+use gridhook_policy::record::{Cursor, WriteUrgency};
+use gridhook_store::{
+    Batch, Family, Store, StoreError,
+    damage::Damage,
+    id_filter::OpenBlocks,
+    keys,
+    records::{FloorRecord, StoredRecord},
 };
 
 /// The interval of storing the watermark and of removing the records of deleted subscriptions, and the delay before a

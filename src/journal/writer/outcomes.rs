@@ -6,11 +6,9 @@
 
 use std::time::Duration;
 
-use crate::{
-    event::Timestamp,
-    journal::{WriterEntry, queue::Awaited},
-    policy::record::WriteUrgency,
-};
+use crate::{WriterEntry, queue::Awaited};
+use gridhook_event::Timestamp;
+use gridhook_policy::record::WriteUrgency;
 
 /// The maximum number of outcomes that wait for others.
 const OUTCOMES_MAX: usize = 1024;

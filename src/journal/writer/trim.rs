@@ -17,11 +17,9 @@ use std::{
 };
 
 use super::{GroupWriter, HOUSEKEEPING};
-use crate::{
-    event::{IdMap, PartitionId, Seq, Timestamp},
-    journal::partition_state::{self, PartitionState, TrimLookup, TrimPlan},
-    store::{Batch, Family, Store, StoreError},
-};
+use crate::partition_state::{self, PartitionState, TrimLookup, TrimPlan};
+use gridhook_event::{IdMap, PartitionId, Seq, Timestamp};
+use gridhook_store::{Batch, Family, Store, StoreError};
 
 /// The maximum number of lookups in progress: their results are in memory.
 const LOOKUPS_MAX: usize = 64;

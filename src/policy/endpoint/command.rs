@@ -1,10 +1,8 @@
 //! The commands of operators: which of them apply in which state, and what they do.
 
 use super::Endpoint;
-use crate::{
-    event::Timestamp,
-    policy::record::{Command, CommandRefused, Health, HeldBy},
-};
+use crate::record::{Command, CommandRefused, Health, HeldBy};
+use gridhook_event::Timestamp;
 
 impl Endpoint {
     /// Why a command does not apply in the current state.

@@ -11,13 +11,11 @@ use std::time::Duration;
 
 use super::meter::RequestCounts;
 use crate::{
-    event::Timestamp,
-    policy::{
-        edition::ProbationRules,
-        outcome::{Failure, Outcome},
-        record::Health,
-    },
+    edition::ProbationRules,
+    outcome::{Failure, Outcome},
+    record::Health,
 };
+use gridhook_event::Timestamp;
 
 /// What an outcome says about an endpoint's health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

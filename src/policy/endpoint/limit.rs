@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use crate::event::Timestamp;
+use gridhook_event::Timestamp;
 
 /// The limit for a new endpoint, if the setting allows: a new endpoint is neither slow nor flooded.
 const START: u32 = 16;

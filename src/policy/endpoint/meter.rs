@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use crate::event::Timestamp;
+use gridhook_event::Timestamp;
 
 /// Twelve slots of five seconds for a window of a minute: less than a tenth leaves the window at once.
 const SLOTS: usize = 12;

@@ -40,14 +40,12 @@ use self::{
     reach::ConnectionProbe,
 };
 use crate::{
-    event::{RequestId, Timestamp},
-    policy::{
-        edition::Edition,
-        outcome::{Failure, Outcome},
-        record::{EndpointId, EndpointView, Health, HeldBy, PaceRecord, Rate},
-        retry::{self, Jitter},
-    },
+    edition::Edition,
+    outcome::{Failure, Outcome},
+    record::{EndpointId, EndpointView, Health, HeldBy, PaceRecord, Rate},
+    retry::{self, Jitter},
 };
+use gridhook_event::{RequestId, Timestamp};
 
 /// Jobs have this fraction of the concurrency limit and of the pace.
 const JOBS_PART: u32 = 4;

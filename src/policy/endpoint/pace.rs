@@ -16,10 +16,8 @@
 
 use std::time::Duration;
 
-use crate::{
-    event::Timestamp,
-    policy::{edition::PaceRules, outcome::Failure, record::Rate, token_bucket::TokenBucket},
-};
+use crate::{edition::PaceRules, outcome::Failure, record::Rate, token_bucket::TokenBucket};
+use gridhook_event::Timestamp;
 
 /// How much of the rate accumulates while nothing is sent. More would cause bursts; less would be lost to timer
 /// resolution.

@@ -9,10 +9,8 @@
 
 use std::time::Duration;
 
-use crate::{
-    event::Timestamp,
-    policy::{outcome::Failure, retry::Jitter},
-};
+use crate::{outcome::Failure, retry::Jitter};
+use gridhook_event::Timestamp;
 
 /// The pause is this fraction of the outage, so it starts to grow after a minute.
 const SHARE: u32 = 60;

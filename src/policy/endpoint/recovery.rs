@@ -7,12 +7,10 @@ use super::{
     reach::ConnectionProbe,
 };
 use crate::{
-    event::{RequestId, Timestamp},
-    policy::{
-        SubscriptionSettings,
-        record::{Cursor, Health, PaceRecord},
-    },
+    SubscriptionSettings,
+    record::{Cursor, Health, PaceRecord},
 };
+use gridhook_event::{RequestId, Timestamp};
 
 impl Endpoint {
     /// Recovers an endpoint from its record. `requests` are its requests in flight and the times when they were sent:

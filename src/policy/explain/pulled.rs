@@ -5,14 +5,12 @@
 
 use super::{EventState, ExplainInput, Explanation, Forecast, ForecastEnd, Obstacle, forecast_of_nothing, state};
 use crate::{
-    event::Timestamp,
-    policy::{
-        PullSettings,
-        batch::LastAttempt,
-        outcome::{Failure, LastOutcome, Reason},
-        record::{PendingDelivery, lease::RENEWED_FOR},
-    },
+    PullSettings,
+    batch::LastAttempt,
+    outcome::{Failure, LastOutcome, Reason},
+    record::{PendingDelivery, lease::RENEWED_FOR},
 };
+use gridhook_event::Timestamp;
 
 /// The state of a pending delivery: leased, or waiting after a lease.
 pub(super) fn pending_state(pending: &PendingDelivery, now: Timestamp) -> EventState {

@@ -23,7 +23,7 @@ use super::{
     text::{FoldedText, folded, with_folded},
     view::{EventView, JsonNode},
 };
-use crate::event::Event;
+use gridhook_event::Event;
 
 /// Many filters, identified by their index in a list.
 #[derive(Debug, Default)]

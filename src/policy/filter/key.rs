@@ -11,7 +11,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::text::folded;
-use crate::event::Schema;
+use gridhook_event::Schema;
 
 /// Why a key is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -31,7 +31,7 @@ use self::{
     text::{begins_with, ends_with, same},
     view::{EventView, JsonNode},
 };
-use crate::event::Event;
+use gridhook_event::Event;
 
 /// A subscription's filter, in Event Grid's terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -25,7 +25,7 @@ use super::{
     outline::Outline,
     text::{FoldedText, folded},
 };
-use crate::event::{Event, Schema};
+use gridhook_event::{Event, Schema};
 
 /// Maximum characters of a value in an explanation.
 const SEEN_MAX: usize = 200;

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::{
-    event::{Lane, Seq, Timestamp},
-    policy::record::{Cursor, DeadLetterRecord, Excerpt, ExcerptKey, LedgerEntry, PendingDelivery, job::Job},
-};
+use crate::record::{Cursor, DeadLetterRecord, Excerpt, ExcerptKey, LedgerEntry, PendingDelivery, job::Job};
+use gridhook_event::{Lane, Seq, Timestamp};
 
 /// A page of dead letters that a redrive sends again.
 #[derive(Clone, Debug, PartialEq, Eq)]

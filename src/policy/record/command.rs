@@ -3,12 +3,10 @@
 use std::fmt;
 
 use crate::{
-    event::{Lane, Seq, Timestamp},
-    policy::{
-        order::OrderHash,
-        record::job::{JobCommand, JobRefused},
-    },
+    order::OrderHash,
+    record::job::{JobCommand, JobRefused},
 };
+use gridhook_event::{Lane, Seq, Timestamp};
 
 /// A command of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

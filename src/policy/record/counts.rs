@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::policy::{
+use crate::{
     outcome::{Outcome, Reason},
     record::lease::StepKind,
 };
@@ -24,23 +24,23 @@ pub struct OutcomeCounts {
 
 impl OutcomeCounts {
     /// Counts a failed request.
-    pub(in crate::policy) fn fail(&mut self, outcome: Outcome) {
+    pub fn fail(&mut self, outcome: Outcome) {
         *self.failed.entry(outcome).or_default() += 1;
     }
 
     /// Counts an event that was given up, dead-lettered or not.
-    pub(in crate::policy) fn give_up(&mut self, reason: Reason, dead_lettered: bool) {
+    pub fn give_up(&mut self, reason: Reason, dead_lettered: bool) {
         let of = if dead_lettered { &mut self.dead_lettered } else { &mut self.dropped };
         *of.entry(reason).or_default() += 1;
     }
 
     /// Counts events that were dropped.
-    pub(in crate::policy) fn drop_all(&mut self, reason: Reason, events: u64) {
+    pub fn drop_all(&mut self, reason: Reason, events: u64) {
         *self.dropped.entry(reason).or_default() += events;
     }
 
     /// Counts a step of pull delivery for a number of events.
-    pub(in crate::policy) fn lease(&mut self, step: StepKind, events: u64) {
+    pub fn lease(&mut self, step: StepKind, events: u64) {
         *self.leases.entry(step).or_default() += events;
     }
 }

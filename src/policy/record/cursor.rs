@@ -1,11 +1,9 @@
 //! The cursor of a subscription: how far each lane has come, and the totals of what became of the events.
 
-use crate::{
-    event::{Lane, Seq, Timestamp},
-    policy::record::{
-        ASKED, BLOCKING, Health, HeldBy, LedgerEntry, LedgerEvent, OutcomeCounts, PaceRecord, SeqRun, job::Job,
-    },
+use crate::record::{
+    ASKED, BLOCKING, Health, HeldBy, LedgerEntry, LedgerEvent, OutcomeCounts, PaceRecord, SeqRun, job::Job,
 };
+use gridhook_event::{Lane, Seq, Timestamp};
 
 /// How far a subscription has come: one small record, written once per group of outcomes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

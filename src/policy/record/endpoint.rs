@@ -2,10 +2,8 @@
 
 use std::fmt;
 
-use crate::{
-    event::{Seq, Timestamp},
-    policy::outcome::Failure,
-};
+use crate::outcome::Failure;
+use gridhook_event::{Seq, Timestamp};
 
 /// The health of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,10 +6,8 @@
 
 use std::fmt;
 
-use crate::{
-    event::{Lane, Seq, Timestamp},
-    policy::record::{Counters, Rate},
-};
+use crate::record::{Counters, Rate};
+use gridhook_event::{Lane, Seq, Timestamp};
 
 /// Maximum jobs of a subscription that run or are paused.
 pub const JOBS_MAX: usize = 8;

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::event::{Lane, Seq, Timestamp};
+use gridhook_event::{Lane, Seq, Timestamp};
 
 /// Locks can be renewed for this long after an event was first received.
 pub const RENEWED_FOR: Duration = Duration::from_secs(60 * 60);

@@ -5,12 +5,10 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 
 use crate::{
-    event::{Lane, Seq, Timestamp},
-    policy::{
-        outcome::{Outcome, Reason},
-        record::{SeqRun, lease::LeaseStep},
-    },
+    outcome::{Outcome, Reason},
+    record::{SeqRun, lease::LeaseStep},
 };
+use gridhook_event::{Lane, Seq, Timestamp};
 
 /// Positions per block of the ledger. The history of an event is found in one block.
 pub const LEDGER_BLOCK: u64 = 4096;

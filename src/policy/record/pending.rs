@@ -1,9 +1,7 @@
 //! Events that are not delivered yet: pending deliveries in the order of their due times, and dead letters.
 
-use crate::{
-    event::{Event, Lane, Seq, Timestamp},
-    policy::outcome::{LastOutcome, Reason},
-};
+use crate::outcome::{LastOutcome, Reason};
+use gridhook_event::{Event, Lane, Seq, Timestamp};
 
 /// The two kinds of pending deliveries, which do not block each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +74,7 @@ impl DueKey {
     }
 
     /// The next key in order.
-    pub(in crate::policy) fn next(self) -> Self {
+    pub fn next(self) -> Self {
         Self { seq: self.seq.plus(1), ..self }
     }
 }

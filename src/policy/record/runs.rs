@@ -3,7 +3,7 @@
 //! Invariant: runs ascend, do not overlap and do not touch. A day of events with the same outcome is one run; the
 //! length of a list depends on how often the outcome changes, not on the number of events.
 
-use crate::event::Seq;
+use gridhook_event::Seq;
 
 /// Consecutive events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

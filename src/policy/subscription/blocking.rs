@@ -14,16 +14,14 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::Subscription;
 use crate::{
-    event::{Lane, Seq, Timestamp},
-    policy::{
-        SendItem,
-        batch::LastAttempt,
-        order::OrderHash,
-        outcome::{LastOutcome, Outcome, Reason, RequestResult},
-        record::{ASKED, BLOCKING, CommandRefused, PendingDelivery},
-        retry::{self, Failed, Jitter, RetryDecision},
-    },
+    SendItem,
+    batch::LastAttempt,
+    order::OrderHash,
+    outcome::{LastOutcome, Outcome, Reason, RequestResult},
+    record::{ASKED, BLOCKING, CommandRefused, PendingDelivery},
+    retry::{self, Failed, Jitter, RetryDecision},
 };
+use gridhook_event::{Lane, Seq, Timestamp};
 
 /// An event that blocks its key.
 #[derive(Clone, Debug)]

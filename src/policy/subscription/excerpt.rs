@@ -9,12 +9,10 @@ use std::{
 };
 
 use crate::{
-    event::Timestamp,
-    policy::{
-        outcome::RequestResult,
-        record::{Excerpt, ExcerptKey},
-    },
+    outcome::RequestResult,
+    record::{Excerpt, ExcerptKey},
 };
+use gridhook_event::Timestamp;
 
 /// Maximum length of an excerpt: 4 KiB.
 const CONTENT_BYTES_MAX: usize = 4096;

@@ -5,10 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{
-    event::{Lane, Seq, Timestamp},
-    policy::record::DueKey,
-};
+use crate::record::DueKey;
+use gridhook_event::{Lane, Seq, Timestamp};
 
 /// The keys.
 #[derive(Debug, Default)]

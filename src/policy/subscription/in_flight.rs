@@ -4,10 +4,8 @@
 
 use std::sync::Arc;
 
-use crate::{
-    event::{Lane, RequestId, RequestMap, Seq, Timestamp},
-    policy::{OutgoingBatch, SendItem, SubscriptionSettings, order::OrderHash},
-};
+use crate::{OutgoingBatch, SendItem, SubscriptionSettings, order::OrderHash};
+use gridhook_event::{Lane, RequestId, RequestMap, Seq, Timestamp};
 
 /// The requests.
 #[derive(Debug)]

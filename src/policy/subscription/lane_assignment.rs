@@ -20,14 +20,12 @@ use std::time::Duration;
 
 use super::{Subscription, lane_mut};
 use crate::{
-    event::{Lane, Seq, Timestamp},
-    policy::{
-        Effect,
-        batch::BatchLimits,
-        lane::{self, LaneReader},
-        record::{Health, LedgerEvent},
-    },
+    Effect,
+    batch::BatchLimits,
+    lane::{self, LaneReader},
+    record::{Health, LedgerEvent},
 };
+use gridhook_event::{Lane, Seq, Timestamp};
 
 /// Minimum time between checks for expired events while nothing is sent. Each check is a search on disk, and expiry
 /// need not be exact to the second.

@@ -23,13 +23,11 @@ use super::{
     lookup::{Lookup, LookupResult},
 };
 use crate::{
-    event::{Lane, Seq, Timestamp},
-    policy::{
-        OutgoingBatch, SendItem,
-        record::{LedgerEntry, LedgerEvent, PendingDelivery},
-        retry_window::WindowEntry,
-    },
+    OutgoingBatch, SendItem,
+    record::{LedgerEntry, LedgerEvent, PendingDelivery},
+    retry_window::WindowEntry,
 };
+use gridhook_event::{Lane, Seq, Timestamp};
 
 /// Late successes that are not settled yet, in the order of their arrival.
 #[derive(Debug, Default)]

@@ -27,19 +27,17 @@ use super::{
     settle::runs_of,
 };
 use crate::{
-    event::{Event, Lane, Seq, Timestamp},
-    policy::{
-        Effect, PullSettings, SendItem,
-        batch::{LastAttempt, ReadyEvent},
-        lane::LaneReader,
-        outcome::{Failure, LastOutcome, Outcome, Reason},
-        record::{
-            DueKey, LedgerEntry, LedgerEvent, PendingDelivery, SeqRun, is_exempt,
-            lease::{Lease, LeaseAction, LeaseClaim, LeaseResult, LeaseStep, RENEWED_FOR, ReceiveId},
-        },
-        retry_window::WindowEntry,
+    Effect, PullSettings, SendItem,
+    batch::{LastAttempt, ReadyEvent},
+    lane::LaneReader,
+    outcome::{Failure, LastOutcome, Outcome, Reason},
+    record::{
+        DueKey, LedgerEntry, LedgerEvent, PendingDelivery, SeqRun, is_exempt,
+        lease::{Lease, LeaseAction, LeaseClaim, LeaseResult, LeaseStep, RENEWED_FOR, ReceiveId},
     },
+    retry_window::WindowEntry,
 };
+use gridhook_event::{Event, Lane, Seq, Timestamp};
 
 /// Maximum idle events fetched at once.
 const IDLE_FETCH: usize = 128;

@@ -1,10 +1,8 @@
 //! A question to the disk about pending deliveries that memory does not hold. One question at a time; it is repeated if
 //! a decision made its answer stale.
 
-use crate::{
-    event::{Lane, Seq},
-    policy::{Effect, record::PendingDelivery},
-};
+use crate::{Effect, record::PendingDelivery};
+use gridhook_event::{Lane, Seq};
 
 /// The question.
 #[derive(Debug, Default)]

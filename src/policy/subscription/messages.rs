@@ -9,21 +9,19 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    event::{Event, Lane, RequestId, Seq, Timestamp},
-    policy::{
-        batch::BatchLimits,
-        edition::{Edition, EndpointKind},
-        filter::key::FilterKey,
-        order::{OrderHash, OrderSettings},
-        outcome::RequestResult,
-        record::{
-            Command, DueKey, EndpointId, FetchedPending, PendingDelivery, Rate, RecordChange, RedrivePage,
-            RetryRequest, Traffic, WriteUrgency,
-            lease::{Lease, LeaseClaim, LeaseResult, ReceiveId},
-        },
-        transform::Program,
+    batch::BatchLimits,
+    edition::{Edition, EndpointKind},
+    filter::key::FilterKey,
+    order::{OrderHash, OrderSettings},
+    outcome::RequestResult,
+    record::{
+        Command, DueKey, EndpointId, FetchedPending, PendingDelivery, Rate, RecordChange, RedrivePage, RetryRequest,
+        Traffic, WriteUrgency,
+        lease::{Lease, LeaseClaim, LeaseResult, ReceiveId},
     },
+    transform::Program,
 };
+use gridhook_event::{Event, Lane, RequestId, Seq, Timestamp};
 
 /// The settings of a subscription as far as delivery needs them.
 #[derive(Clone, Debug)]

@@ -1,5 +1,5 @@
 //! The state machine of one subscription in one partition: what it has read, what is pending, what is in flight. The actor
-//! that runs it is in `crate::subscription`.
+//! that runs it is in `gridhook_subscription`.
 //!
 //! [`Subscription::absorb`] takes an input and returns what follows from it: changes for the journal, and effects for
 //! the actor to carry out. [`Subscription::next_due`] returns when to call it again if no input arrives. All delivery
@@ -75,18 +75,16 @@ use queue::SendQueue;
 use retry_now::RetryNow;
 
 use crate::{
-    event::{Lane, RequestId, Seq, Timestamp},
-    policy::{
-        endpoint::Endpoint,
-        lane::LaneReader,
-        record::{
-            BLOCKING, Command, CommandRefused, Counters, Cursor, EndpointView, Health, OutcomeCounts, Traffic,
-            lease::RELEASED_FOR,
-        },
-        retry::{self, Jitter},
-        retry_window::RetryWindow,
+    endpoint::Endpoint,
+    lane::LaneReader,
+    record::{
+        BLOCKING, Command, CommandRefused, Counters, Cursor, EndpointView, Health, OutcomeCounts, Traffic,
+        lease::RELEASED_FOR,
     },
+    retry::{self, Jitter},
+    retry_window::RetryWindow,
 };
+use gridhook_event::{Lane, RequestId, Seq, Timestamp};
 
 /// The state machine.
 #[derive(Debug)]

@@ -27,16 +27,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use self::recovery::Recovery;
 use super::{Subscription, blocking::BlockedKeys, queue::WantedEvent};
 use crate::{
-    event::{Lane, Seq, Timestamp},
-    policy::{
-        SendItem,
-        batch::{LastAttempt, ReadyEvent, Turn},
-        lane::LaneReader,
-        order::{OrderHash, OrderSettings},
-        outcome::Outcome,
-        record::{BLOCKING, HELD_BACK, OrderView},
-    },
+    SendItem,
+    batch::{LastAttempt, ReadyEvent, Turn},
+    lane::LaneReader,
+    order::{OrderHash, OrderSettings},
+    outcome::Outcome,
+    record::{BLOCKING, HELD_BACK, OrderView},
 };
+use gridhook_event::{Lane, Seq, Timestamp};
 
 /// Events that wait in a lane for events in flight. Above this they are held back, so that other keys are read.
 pub(super) const LANE_WAITING_MAX: usize = 256;

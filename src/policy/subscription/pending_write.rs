@@ -11,18 +11,16 @@
 //!   filtered event to the last; it becomes a ledger entry at the end of a ledger block. An event in the range without
 //!   another entry of the lane was rejected by that version of the filter.
 //!
-//! What it does not do: it knows neither keys nor bytes of records. `crate::store` encodes them.
+//! What it does not do: it knows neither keys nor bytes of records. `gridhook_store` encodes them.
 
 use std::time::Duration;
 
 use crate::{
-    event::{Lane, RequestId, Seq, Timestamp},
-    policy::{
-        SubscriptionWrite,
-        order::OrderHash,
-        record::{Cursor, FilteredOut, LEDGER_BLOCK, LedgerEntry, LedgerEvent, RecordChange, SeqRuns, WriteUrgency},
-    },
+    SubscriptionWrite,
+    order::OrderHash,
+    record::{Cursor, FilteredOut, LEDGER_BLOCK, LedgerEntry, LedgerEvent, RecordChange, SeqRuns, WriteUrgency},
 };
+use gridhook_event::{Lane, RequestId, Seq, Timestamp};
 
 /// Maximum outcomes accumulated while a write is in progress. At the limit nothing is sent until the write is durable.
 /// A crash sends unwritten requests again, and a write to a full disk can take long.

@@ -5,14 +5,12 @@ use std::{collections::VecDeque, time::Duration};
 
 use super::idle::IdleKeys;
 use crate::{
-    event::{Lane, Seq, Timestamp},
-    policy::{
-        SendItem,
-        batch::{self, BatchLimits, ReadyEvent},
-        record::{DueKey, HELD_BACK},
-        retry_window::RetryWindow,
-    },
+    SendItem,
+    batch::{self, BatchLimits, ReadyEvent},
+    record::{DueKey, HELD_BACK},
+    retry_window::RetryWindow,
 };
+use gridhook_event::{Lane, Seq, Timestamp};
 
 /// Number of pending deliveries fetched at once, unless a batch is larger.
 const FETCH: usize = 64;

@@ -11,16 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Subscription;
 use crate::{
-    event::{Lane, Seq, Timestamp},
-    policy::{
-        SendItem,
-        outcome::{Outcome, Reason},
-        record::{
-            CommandRefused, DueKey, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange, RedrivePage, SeqRuns,
-            job::{JobKind, JobRefused, JobState},
-        },
+    SendItem,
+    outcome::{Outcome, Reason},
+    record::{
+        CommandRefused, DueKey, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange, RedrivePage, SeqRuns,
+        job::{JobKind, JobRefused, JobState},
     },
 };
+use gridhook_event::{Lane, Seq, Timestamp};
 
 impl Subscription {
     /// Why this redrive cannot take a page of dead letters.

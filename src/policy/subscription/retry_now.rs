@@ -14,12 +14,10 @@ use std::collections::HashSet;
 
 use super::Subscription;
 use crate::{
-    event::{Lane, Seq, Timestamp},
-    policy::{
-        Effect, SendItem,
-        record::{BLOCKING, CommandRefused, DueKey, PendingDelivery, RetryRequest},
-    },
+    Effect, SendItem,
+    record::{BLOCKING, CommandRefused, DueKey, PendingDelivery, RetryRequest},
 };
+use gridhook_event::{Lane, Seq, Timestamp};
 
 /// A request to retry now.
 #[derive(Debug, Default)]

@@ -17,20 +17,16 @@ use super::{
     queue::{SendQueue, WantedEvent},
 };
 use crate::{
-    event::{Event, Lane, Seq, Timestamp},
-    policy::{
-        Effect, SendItem,
-        batch::{BatchLimits, LastAttempt, ReadyEvent, Turn},
-        lane::LaneReader,
-        order::OrderHash,
-        outcome::Reason,
-        property::PropertyGroup,
-        record::{
-            BLOCKING, DueKey, FetchedPending, Health, OPEN_EVENTS_MAX, PendingDelivery, SeqRuns, Traffic, is_exempt,
-        },
-        retry_window::WindowEntry,
-    },
+    Effect, SendItem,
+    batch::{BatchLimits, LastAttempt, ReadyEvent, Turn},
+    lane::LaneReader,
+    order::OrderHash,
+    outcome::Reason,
+    property::PropertyGroup,
+    record::{BLOCKING, DueKey, FetchedPending, Health, OPEN_EVENTS_MAX, PendingDelivery, SeqRuns, Traffic, is_exempt},
+    retry_window::WindowEntry,
 };
+use gridhook_event::{Event, Lane, Seq, Timestamp};
 
 /// Events with an outcome that a lane has yet to pass. With more, because a damaged log has none that can be read, the lane is
 /// not read on before it has passed some.

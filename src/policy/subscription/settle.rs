@@ -12,20 +12,18 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{Subscription, blocking::BlockingEvent, lane_mut};
 use crate::{
-    event::{Lane, RequestId, Seq, Timestamp},
-    policy::{
-        OutgoingBatch, SendItem,
-        batch::LastAttempt,
-        edition::StepOrigin,
-        endpoint::RequestReport,
-        outcome::{EventResult, Failure, LastOutcome, Outcome, Reason, RequestResult},
-        record::{
-            BLOCKING, DeadLetterRecord, DueKey, HELD_BACK, HeldBy, LedgerEntry, LedgerEvent, PendingDelivery,
-            RecordChange, SeqRun, SeqRuns,
-        },
-        retry::{self, Jitter, RetryDecision},
+    OutgoingBatch, SendItem,
+    batch::LastAttempt,
+    edition::StepOrigin,
+    endpoint::RequestReport,
+    outcome::{EventResult, Failure, LastOutcome, Outcome, Reason, RequestResult},
+    record::{
+        BLOCKING, DeadLetterRecord, DueKey, HELD_BACK, HeldBy, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange,
+        SeqRun, SeqRuns,
     },
+    retry::{self, Jitter, RetryDecision},
 };
+use gridhook_event::{Lane, RequestId, Seq, Timestamp};
 
 /// CloudEvents webhooks: the receiver wants no more events.
 const GONE: u16 = 410;

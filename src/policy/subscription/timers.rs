@@ -4,13 +4,11 @@
 //! returned, because that input wakes the state machine.
 
 use super::Subscription;
-use crate::{
-    event::Timestamp,
-    policy::record::{BLOCKING, Health},
-};
+use crate::record::{BLOCKING, Health};
+use gridhook_event::Timestamp;
 
 impl Subscription {
-    /// When to absorb an [`Input::Tick`](crate::policy::Input::Tick) if nothing else happens before.
+    /// When to absorb an [`Input::Tick`](crate::Input::Tick) if nothing else happens before.
     pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         if self.is_recovering() {
             return None;

@@ -23,14 +23,10 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use tokio::sync::Notify;
 
-use crate::{
-    control::{
-        record::token::{Grant, ScopedResource, TokenRole},
-        tokens::{self, ForwardedToken, Token, TokenProblem, Tokens},
-    },
-    event::{Timestamp, WallTime},
-    publish::Refusal,
-};
+use crate::Refusal;
+use gridhook_engine::control::tokens::{self, ForwardedToken, Token, TokenProblem, Tokens};
+use gridhook_event::{Timestamp, WallTime};
+use gridhook_record::token::{Grant, ScopedResource, TokenRole};
 
 /// The tolerated difference between the clocks of two machines.
 const LEEWAY: Duration = Duration::from_secs(60);

@@ -19,7 +19,7 @@ use ipnet::IpNet;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::network::Origin;
-use crate::event::Timestamp;
+use gridhook_event::Timestamp;
 
 /// The first delay; each further failure doubles it.
 const FIRST_WAIT: Duration = Duration::from_millis(50);

@@ -22,7 +22,7 @@ use ipnet::IpNet;
 use url::{Host, Url};
 
 use super::{forwarded, network};
-use crate::publish::Refusal;
+use crate::Refusal;
 
 const FORWARDED_HOST: &str = "x-forwarded-host";
 const FORWARDED_PROTO: &str = "x-forwarded-proto";
@@ -86,7 +86,7 @@ impl RequestAuthority {
     }
 
     /// The first label of a host with several labels. A single label is a machine's name, not a topic's.
-    pub(in crate::publish) fn label(&self) -> Option<&str> {
+    pub fn label(&self) -> Option<&str> {
         match &self.host {
             Host::Domain(name) => name.split_once('.').map(|(label, _)| label),
             Host::Ipv4(_) | Host::Ipv6(_) => None,
@@ -99,7 +99,7 @@ impl RequestAuthority {
     }
 
     /// The URL of a path at this authority.
-    pub(in crate::publish) fn at(&self, path: &str) -> String {
+    pub fn at(&self, path: &str) -> String {
         format!("{}://{self}{path}", self.scheme)
     }
 }

@@ -8,7 +8,8 @@ use subtle::{Choice, ConstantTimeEq};
 use url::form_urlencoded;
 
 use super::host::RequestAuthority;
-use crate::{control::record::topic::AccessKeys, publish::Refusal};
+use crate::Refusal;
+use gridhook_record::topic::AccessKeys;
 
 const KEY: HeaderName = HeaderName::from_static("aeg-sas-key");
 

@@ -38,13 +38,9 @@ pub use self::rejections::{RejectionCounters, RejectionCounts};
 use self::{bearer::BearerAuth, failed_auth::FailedAuthLimiter, host::ServerNames, network::Origin, sas::SasResource};
 pub(super) use self::{host::RequestAuthority, scope::KeyScope};
 use super::Refusal;
-use crate::{
-    control::{
-        record::token::TokenRole,
-        tokens::{ForwardedToken, Token},
-    },
-    event::{Timestamp, WallTime},
-};
+use gridhook_engine::control::tokens::{ForwardedToken, Token};
+use gridhook_event::{Timestamp, WallTime};
+use gridhook_record::token::TokenRole;
 
 /// The header of a SAS token.
 const SAS: &str = "aeg-sas-token";
@@ -117,8 +113,8 @@ impl Authenticator {
         times: CheckTimes,
     ) -> Result<Option<Arc<Token>>, Refusal> {
         let client = Origin::trace(request, &self.rules.trusted_proxies).and_then(Origin::client);
-        let checked =
-            network::check(scope, client).and_then(|()| self.check_credential(request, called, (scope, role), times.wall));
+        let checked = network::check(scope, client)
+            .and_then(|()| self.check_credential(request, called, (scope, role), times.wall));
         if let Err(refusal) = &checked {
             self.counts.count(refusal, scope, client, times.now);
         }

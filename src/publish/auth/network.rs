@@ -10,10 +10,8 @@ use actix_web::{HttpRequest, http::header::FORWARDED};
 use ipnet::IpNet;
 
 use super::forwarded;
-use crate::{
-    control::record::ingress::PublicNetworkAccess,
-    publish::{Refusal, auth::KeyScope},
-};
+use crate::{Refusal, auth::KeyScope};
+use gridhook_record::ingress::PublicNetworkAccess;
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
 

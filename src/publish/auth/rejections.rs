@@ -7,7 +7,8 @@ use std::{
 };
 
 use super::KeyScope;
-use crate::{event::Timestamp, publish::Refusal};
+use crate::Refusal;
+use gridhook_event::Timestamp;
 
 /// The interval between two log lines. One line shows the attempt; more would fill the log.
 const LOG_PAUSE: Duration = Duration::from_secs(1);

@@ -14,11 +14,9 @@ use percent_encoding::percent_decode_str;
 use ring::hmac;
 use url::Url;
 
-use crate::{
-    control::record::topic::AccessKeys,
-    event::{Timestamp, WallTime},
-    publish::{Refusal, refusal::SasProblem},
-};
+use crate::{Refusal, refusal::SasProblem};
+use gridhook_event::{Timestamp, WallTime};
+use gridhook_record::topic::AccessKeys;
 
 /// A token is a resource, a date and 44 characters. More than ten times that is not a token.
 const TOKEN_BYTES_MAX: usize = 8 * 1024;

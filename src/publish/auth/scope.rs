@@ -5,19 +5,17 @@ use std::collections::BTreeMap;
 
 use actix_web::HttpRequest;
 
-use crate::{
-    control::record::{
-        ingress::IngressSettings,
-        namespace::{self, NamespaceRecord},
-        token::ScopedResource,
-        topic::{AccessKeys, TopicKind, TopicRecord},
-    },
-    event::Name,
-    publish::Refusal,
+use crate::Refusal;
+use gridhook_event::Name;
+use gridhook_record::{
+    ingress::IngressSettings,
+    namespace::{self, NamespaceRecord},
+    token::ScopedResource,
+    topic::{AccessKeys, TopicKind, TopicRecord},
 };
 
 /// The resource that a request authenticates for.
-pub(in crate::publish) struct KeyScope<'a> {
+pub(crate) struct KeyScope<'a> {
     /// The name in refusals.
     pub(super) name: &'a Name,
     /// The address rules and the authentication settings.
@@ -33,13 +31,13 @@ pub(in crate::publish) struct KeyScope<'a> {
 
 impl<'a> KeyScope<'a> {
     /// The scope of a topic or domain.
-    pub(in crate::publish) fn of(topic: &'a TopicRecord) -> Self {
+    pub(crate) fn of(topic: &'a TopicRecord) -> Self {
         let (keys, kind) = (vec![&topic.keys], topic.kind());
         Self { name: &topic.name, ingress: &topic.ingress, keys, kind, namespace: None, tags: vec![&topic.tags] }
     }
 
     /// The scope of a topic of a namespace.
-    pub(in crate::publish) fn in_namespace(namespace: &'a NamespaceRecord, topic: &'a TopicRecord) -> Self {
+    pub(crate) fn in_namespace(namespace: &'a NamespaceRecord, topic: &'a TopicRecord) -> Self {
         let (keys, kind) = (vec![&namespace.keys, &topic.keys], topic.kind());
         let tags = vec![&topic.tags, &namespace.tags];
         Self { name: &topic.name, ingress: &namespace.ingress, keys, kind, namespace: Some(&namespace.name), tags }

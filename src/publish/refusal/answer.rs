@@ -9,7 +9,8 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::Refusal;
-use crate::{event::WallTime, publish::encoding::ACCEPTED};
+use crate::encoding::ACCEPTED;
+use gridhook_event::WallTime;
 
 /// A second: permits are freed within milliseconds, unless the disk is slow.
 const SOON_SECONDS: u32 = 1;
@@ -22,7 +23,7 @@ const ERROR_CODE: header::HeaderName = header::HeaderName::from_static("x-ms-err
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = PublishError)]
-pub(crate) struct RefusalBody<'a> {
+pub struct RefusalBody<'a> {
     error: RefusalError<'a>,
 }
 

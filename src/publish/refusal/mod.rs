@@ -9,8 +9,11 @@ use std::{fmt, net::IpAddr};
 
 use actix_web::http::StatusCode;
 
-pub(crate) use self::answer::RefusalBody as AnswerBody;
-use crate::{control::record::token::TokenRole, event::Schema, fanout::meter::PublishRefusal, journal};
+pub use self::answer::RefusalBody as AnswerBody;
+use gridhook_engine::fanout::meter::PublishRefusal;
+use gridhook_event::Schema;
+use gridhook_journal as journal;
+use gridhook_record::token::TokenRole;
 
 /// A request was refused. None of it is stored, except after [`Refusal::Unknown`], which leaves that open.
 ///
@@ -406,7 +409,7 @@ impl Refusal {
     }
 
     /// The part of a name that fits into a message.
-    pub(crate) fn shortened(name: &str) -> &str {
+    pub fn shortened(name: &str) -> &str {
         match name.char_indices().find(|(at, _)| *at >= NAME_BYTES_MAX) {
             Some((end, _)) => &name[..end],
             None => name,

@@ -13,11 +13,8 @@ use percent_encoding::percent_decode;
 use serde_json::value::RawValue;
 
 use super::{EventTarget, RequestContent, cloud_events, json};
-use crate::{
-    event::Schema,
-    publish::{PublishLimits, Refusal},
-    store::chunk::ChunkBuilder,
-};
+use crate::{PublishLimits, Refusal};
+use gridhook_event::{Schema, chunk::ChunkBuilder};
 
 const SCHEMA: Schema = Schema::CloudEvents;
 

@@ -13,10 +13,11 @@ use bytes::BufMut;
 use serde_json::value::RawValue;
 
 use super::{EventTarget, bare, inside, json, offset, span};
-use crate::{
-    event::{EventRanges, Schema, TextRange, is_rfc3339},
-    publish::{Refusal, refusal::JsonToken},
-    store::chunk::{ChunkBuilder, WriterStamp},
+use crate::{Refusal, refusal::JsonToken};
+use gridhook_event::{
+    EventRanges, Schema, TextRange,
+    chunk::{ChunkBuilder, WriterStamp},
+    is_rfc3339,
 };
 
 const SCHEMA: Schema = Schema::CloudEvents;

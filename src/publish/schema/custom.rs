@@ -13,12 +13,12 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::{EventTarget, bare, event_grid::is_date_time, json, offset, span};
-use crate::{
-    control::record::ingress::{InputSchemaMapping, MappedField, MappedFieldOrDefault},
-    event::{EventRanges, Schema, TextRange},
-    publish::{Refusal, refusal::JsonToken},
-    store::chunk::{ChunkBuilder, WriterStamp},
+use crate::{Refusal, refusal::JsonToken};
+use gridhook_event::{
+    EventRanges, Schema, TextRange,
+    chunk::{ChunkBuilder, WriterStamp},
 };
+use gridhook_record::ingress::{InputSchemaMapping, MappedField, MappedFieldOrDefault};
 
 const SCHEMA: Schema = Schema::Custom;
 

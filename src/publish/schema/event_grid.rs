@@ -11,10 +11,10 @@ use super::{
     json::{self, JsonValue, ObjectMembers},
     scan, span,
 };
-use crate::{
-    event::{EventRanges, Schema, TextRange},
-    publish::{PublishLimits, Refusal},
-    store::chunk::{ChunkBuilder, WriterStamp},
+use crate::{PublishLimits, Refusal};
+use gridhook_event::{
+    EventRanges, Schema, TextRange,
+    chunk::{ChunkBuilder, WriterStamp},
 };
 
 // Members go from function to function in registers: a processor waits for a value that was stored in two parts and is loaded

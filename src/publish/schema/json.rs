@@ -12,7 +12,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use crate::publish::refusal::{JsonToken, Refusal};
+use crate::refusal::{JsonToken, Refusal};
 
 /// The first `kept_max` elements of an array, and the number of all.
 pub(super) struct ArrayElements<'a> {

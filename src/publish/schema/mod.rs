@@ -25,14 +25,9 @@ use serde_json::value::RawValue;
 
 use self::{custom::EventMapping, json::ArrayElements};
 use super::{PublishLimits, Refusal, refusal::JsonToken};
-use crate::{
-    control::{
-        catalogue::Catalogue,
-        record::{ingress::InputSchemaMapping, topic::TopicRecord},
-    },
-    event::{IdMap, PartitionId, Schema, TextRange, text},
-    store::chunk::ChunkBuilder,
-};
+use gridhook_engine::control::catalogue::Catalogue;
+use gridhook_event::{IdMap, PartitionId, Schema, TextRange, chunk::ChunkBuilder, text};
+use gridhook_record::{ingress::InputSchemaMapping, topic::TopicRecord};
 
 /// How many topics a thread keeps the properties of.
 const TARGETS_KEPT: usize = 1024;

@@ -10,7 +10,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{BackupError, BackupObserver, BackupProgress, CopyPace, folders, of_io};
-use crate::{dead_letter::sink::open_regular, repair::fsck::CheckStop};
+use crate::fsck::CheckStop;
+use gridhook_dead_letter::sink::open_regular;
 
 /// 1 MiB: a read takes a few milliseconds on any disk.
 const PIECE: usize = 1 << 20;

@@ -13,12 +13,10 @@ use super::{
     folders::{self, TemporaryFolder},
     of_io, restore,
 };
-use crate::{
-    clock::Clock,
-    store::{
-        rocks::FolderLock,
-        watermark::{self, Watermark, WatermarkValue},
-    },
+use gridhook_clock::Clock;
+use gridhook_store::{
+    rocks::FolderLock,
+    watermark::{self, Watermark, WatermarkValue},
 };
 
 /// The admin token has 256 characters at most.
@@ -31,7 +29,7 @@ const SCRATCH: &str = "rocksdb.damaged";
 const READABLE: &str = "rocksdb.readable";
 
 /// The copy.
-pub(in crate::repair) struct DamagedCopy {
+pub(crate) struct DamagedCopy {
     target: TemporaryFolder,
     data_dir: PathBuf,
     scratch: PathBuf,
@@ -41,7 +39,7 @@ pub(in crate::repair) struct DamagedCopy {
 }
 
 /// Copies the store in `from`, a data folder or a backup. `from` is only read.
-pub(in crate::repair) fn copy_damaged(
+pub(crate) fn copy_damaged(
     from: &Path,
     data_dir: &Path,
     watch: &mut BackupObserver<'_>,
@@ -71,24 +69,24 @@ pub(in crate::repair) fn copy_damaged(
 
 impl DamagedCopy {
     /// The folder that can be opened like a data folder.
-    pub(in crate::repair) fn scratch(&self) -> &Path {
+    pub(crate) fn scratch(&self) -> &Path {
         &self.scratch
     }
 
     /// The folder for the new store with all readable records.
-    pub(in crate::repair) fn readable(&mut self) -> PathBuf {
+    pub(crate) fn readable(&mut self) -> PathBuf {
         self.target.own(READABLE)
     }
 
     /// Checks that the disk has space for another copy.
-    pub(in crate::repair) fn check_room(&self) -> Result<(), BackupError> {
+    pub(crate) fn check_room(&self) -> Result<(), BackupError> {
         let store = self.scratch.join(STORE);
         let bytes = copy::files_in(&store)?.iter().map(|(_, bytes)| bytes).sum();
         folders::check_room(&self.data_dir, bytes)
     }
 
     /// Replaces the copy by the new store. Both must be closed.
-    pub(in crate::repair) fn replace(&mut self) -> Result<(), BackupError> {
+    pub(crate) fn replace(&mut self) -> Result<(), BackupError> {
         let (store, readable) = (self.scratch.join(STORE), self.readable());
         folders::remove(&store)?;
         fs::rename(readable.join(STORE), &store).map_err(of_io(&store))?;
@@ -96,12 +94,12 @@ impl DamagedCopy {
     }
 
     /// The last acknowledged sequence number; [`None`] if it is unknown.
-    pub(in crate::repair) fn acknowledged(&self) -> Option<u64> {
+    pub(crate) fn acknowledged(&self) -> Option<u64> {
         self.acknowledged
     }
 
     /// Makes the copy, which is sound now, the store of the data folder. `sequence` becomes the new watermark.
-    pub(in crate::repair) fn keep(mut self, sequence: u64) -> Result<(), BackupError> {
+    pub(crate) fn keep(mut self, sequence: u64) -> Result<(), BackupError> {
         let store = self.target.own(STORE);
         fs::rename(self.scratch.join(STORE), &store).map_err(of_io(&store))?;
         Watermark::create(&self.data_dir.join(WATERMARK), sequence).map_err(of_io(&self.data_dir))?;

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use crate::event::Timestamp;
+use gridhook_event::Timestamp;
 
 /// Figures of the backups at the destination, for metrics.
 #[derive(Debug, Default)]

@@ -5,7 +5,8 @@ use std::{io, path::Path};
 use serde::{Deserialize, Serialize};
 
 use super::{BackupError, CopiedFile, MANIFEST, of_io};
-use crate::{dead_letter::sink::read_regular, event::Timestamp};
+use gridhook_dead_letter::sink::read_regular;
+use gridhook_event::Timestamp;
 
 /// The version of the manifest that this program writes and reads.
 const FORM: u32 = 1;

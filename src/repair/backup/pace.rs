@@ -2,7 +2,8 @@
 
 use std::{thread, time::Duration};
 
-use crate::{clock::Clock, event::Timestamp};
+use gridhook_clock::Clock;
+use gridhook_event::Timestamp;
 
 /// The time of work before a pause: too short to delay traffic noticeably, and longer than the overhead of a sleep.
 const WORK: Duration = Duration::from_millis(5);

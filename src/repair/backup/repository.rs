@@ -41,12 +41,10 @@ use super::{
     restore::Source,
     seal::{HEAD, SealKey},
 };
-use crate::{
-    dead_letter::sink::{ListedFile, Sink, SinkError},
-    event::Timestamp,
-    policy::backup::{BackupAge, BackupRetention},
-    repair::fsck::CheckStop,
-};
+use crate::fsck::CheckStop;
+use gridhook_dead_letter::sink::{ListedFile, Sink, SinkError};
+use gridhook_event::Timestamp;
+use gridhook_policy::backup::{BackupAge, BackupRetention};
 
 /// The length of a piece: large enough for few requests, small enough to be held in memory several times.
 const PIECE: usize = 8 << 20;

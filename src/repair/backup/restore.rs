@@ -12,14 +12,12 @@ use super::{
     of_io,
     repository::{BackupAt, StoredSource},
 };
-use crate::{
-    repair::fsck::{self, CheckReport, RecordDecoders},
-    store::{
-        Family, Store as _,
-        keys::{self, MetaKind},
-        rocks::{FolderLock, ReadOnlyStore, RocksOptions},
-        watermark::Watermark,
-    },
+use crate::fsck::{self, CheckReport, RecordDecoders};
+use gridhook_store::{
+    Family, Store as _,
+    keys::{self, MetaKind},
+    rocks::{FolderLock, ReadOnlyStore, RocksOptions},
+    watermark::Watermark,
 };
 
 /// The result of a restore.

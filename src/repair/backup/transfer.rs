@@ -18,17 +18,15 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{BackupError, BackupPermit, Backups, CopyPace, FolderGuard, STORE, WATERMARK, copy, folders, of_io};
-use crate::{
-    clock::Clock,
-    event::Timestamp,
-    repair::fsck::CheckStop,
-    store::{
-        Family, Store as _, StoreError,
-        keys::{self, MetaKind},
-        records::{AppliedPosition, StoredRecord},
-        rocks::{OpenError, ReadOnlyStore, RocksOptions, received},
-        watermark::Watermark,
-    },
+use crate::fsck::CheckStop;
+use gridhook_clock::Clock;
+use gridhook_event::Timestamp;
+use gridhook_store::{
+    Family, Store as _, StoreError,
+    keys::{self, MetaKind},
+    records::{AppliedPosition, StoredRecord},
+    rocks::{OpenError, ReadOnlyStore, RocksOptions, received},
+    watermark::Watermark,
 };
 
 /// The version of the form.

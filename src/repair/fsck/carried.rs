@@ -3,7 +3,8 @@
 use bytes::Bytes;
 
 use super::{CheckStop, Repair, StoreCheck};
-use crate::store::{Family, WriteOp, chunk::Chunk, keys};
+use gridhook_event::chunk::Chunk;
+use gridhook_store::{Family, WriteOp, keys};
 
 impl StoreCheck<'_> {
     pub(super) fn carried(&mut self) -> Result<(), CheckStop> {

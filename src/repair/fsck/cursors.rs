@@ -1,13 +1,11 @@
 //! Checks each cursor: its counters, its lanes and its jobs.
 
 use super::{CheckStop, CheckedLog, StoreCheck, subscription_name, sum, sum_of};
-use crate::{
-    event::{Lane, Seq, SubscriptionKey},
-    policy::record::{Counters, Cursor, LaneCursor},
-    store::{
-        Family, keys,
-        records::{FloorRecord, OutcomePage, StoredRecord},
-    },
+use gridhook_event::{Lane, Seq, SubscriptionKey};
+use gridhook_policy::record::{Counters, Cursor, LaneCursor};
+use gridhook_store::{
+    Family, keys,
+    records::{FloorRecord, OutcomePage, StoredRecord},
 };
 
 impl StoreCheck<'_> {

@@ -4,14 +4,12 @@
 use bytes::Bytes;
 
 use super::{CheckStop, Repair, StoreCheck, subscription_name};
-use crate::{
-    event::SubscriptionKey,
-    policy::record::DeadLetterRecord,
-    store::{
-        Family, WriteOp,
-        keys::{self, MetaKind},
-        records::StoredRecord,
-    },
+use gridhook_event::SubscriptionKey;
+use gridhook_policy::record::DeadLetterRecord;
+use gridhook_store::{
+    Family, WriteOp,
+    keys::{self, MetaKind},
+    records::StoredRecord,
 };
 
 impl StoreCheck<'_> {

@@ -2,7 +2,7 @@
 //! be decoded.
 
 use super::{CheckStop, StoreCheck};
-use crate::store::{
+use gridhook_store::{
     Family, StoreError,
     id_filter::{self, IdFilter},
     keys,

@@ -1,12 +1,10 @@
 //! Checks that each ledger line and each response excerpt can be decoded and matches its key.
 
 use super::{CheckStop, StoreCheck};
-use crate::{
-    policy::record::Excerpt,
-    store::{
-        Family, keys, ledger,
-        records::{StoredRecord, ledger_lines},
-    },
+use gridhook_policy::record::Excerpt;
+use gridhook_store::{
+    Family, keys, ledger,
+    records::{StoredRecord, ledger_lines},
 };
 
 impl StoreCheck<'_> {

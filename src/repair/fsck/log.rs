@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::{CheckStop, CheckedLog, StoreCheck};
-use crate::{
-    event::{PartitionId, Seq},
-    store::{
-        Family,
-        chunk::{Chunk, LogTail},
-        keys::{self, MetaKind},
-        log::LogEnd,
-        records::{FloorRecord, StoredRecord},
-    },
+use gridhook_event::{
+    PartitionId, Seq,
+    chunk::{Chunk, LogTail},
+};
+use gridhook_store::{
+    Family,
+    keys::{self, MetaKind},
+    log::LogEnd,
+    records::{FloorRecord, StoredRecord},
 };
 
 impl StoreCheck<'_> {

@@ -1,11 +1,9 @@
 //! Checks that each pending delivery has exactly one due record, at the right time, and that its event can be read.
 
 use super::{CheckStop, Repair, StoreCheck, subscription_name};
-use crate::{
-    event::SubscriptionKey,
-    policy::record::PendingDelivery,
-    store::{Family, WriteOp, keys, records::StoredRecord},
-};
+use gridhook_event::SubscriptionKey;
+use gridhook_policy::record::PendingDelivery;
+use gridhook_store::{Family, WriteOp, keys, records::StoredRecord};
 
 impl StoreCheck<'_> {
     pub(super) fn check_pending(&mut self) -> Result<(), CheckStop> {

@@ -2,11 +2,11 @@
 //!
 //! Each pass sees the repairs of the previous one, and finds problems that were hidden before. The pass that finds
 //! nothing to repair is the last. A key that is in the log twice after its deletion (see
-//! [`rocks`](crate::store::rocks)) needs one pass for each. More than [`ROUNDS`] passes mean that written repairs do
+//! [`rocks`](gridhook_store::rocks)) needs one pass for each. More than [`ROUNDS`] passes mean that written repairs do
 //! not take effect.
 
 use super::{CheckObserver, CheckProgress, CheckReport, CheckStop, RecordDecoders, check_all};
-use crate::store::{Store, StoreError};
+use gridhook_store::{Store, StoreError};
 
 /// Far more passes than any damage needs: one pass can repair [`REPAIRS_MAX`](super::REPAIRS_MAX) records.
 const ROUNDS: usize = 10_000;

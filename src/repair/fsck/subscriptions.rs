@@ -3,14 +3,12 @@
 use std::{collections::HashSet, mem};
 
 use super::{CheckStop, CheckedSubscription, Repair, StoreCheck, subscription_name, sum};
-use crate::{
-    event::SubscriptionKey,
-    policy::record::{Counters, Cursor},
-    store::{
-        Family, WriteOp,
-        keys::{self, MetaKind},
-        records::StoredRecord,
-    },
+use gridhook_event::SubscriptionKey;
+use gridhook_policy::record::{Counters, Cursor};
+use gridhook_store::{
+    Family, WriteOp,
+    keys::{self, MetaKind},
+    records::StoredRecord,
 };
 
 impl StoreCheck<'_> {

@@ -3,13 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::Salvage;
-use crate::{
-    event::{PartitionId, SubscriptionId, SubscriptionKey},
-    repair::fsck::CheckStop,
-    store::{
-        Family,
-        keys::{self, MetaKind},
-    },
+use crate::fsck::CheckStop;
+use gridhook_event::{PartitionId, SubscriptionId, SubscriptionKey};
+use gridhook_store::{
+    Family,
+    keys::{self, MetaKind},
 };
 
 /// Makes the record of assigned numbers from the existing record and the largest numbers in use.

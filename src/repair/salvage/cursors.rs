@@ -1,15 +1,13 @@
 //! Makes cursors consistent: one for each subscription, none outside its log, and counters that match the records.
 
 use super::Salvage;
-use crate::{
-    event::{Lane, SubscriptionKey},
-    policy::record::{Counters, Cursor, LaneCursor},
-    repair::fsck::CheckStop,
-    store::{
-        Family,
-        keys::{self, MetaKind},
-        records::StoredRecord,
-    },
+use crate::fsck::CheckStop;
+use gridhook_event::{Lane, SubscriptionKey};
+use gridhook_policy::record::{Counters, Cursor, LaneCursor};
+use gridhook_store::{
+    Family,
+    keys::{self, MetaKind},
+    records::StoredRecord,
 };
 
 impl Salvage<'_> {
@@ -40,7 +38,7 @@ impl Salvage<'_> {
                 ));
                 let live = LaneCursor {
                     lane: Lane::LIVE,
-                    read: crate::event::Seq::FIRST,
+                    read: gridhook_event::Seq::FIRST,
                     end: None,
                     open: Vec::new(),
                     done: Vec::new(),

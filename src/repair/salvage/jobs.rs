@@ -2,12 +2,10 @@
 //! of jobs a job.
 
 use super::Salvage;
-use crate::{
-    event::{Lane, SubscriptionKey},
-    policy::record::Cursor,
-    repair::fsck::CheckStop,
-    store::{Family, keys},
-};
+use crate::fsck::CheckStop;
+use gridhook_event::{Lane, SubscriptionKey};
+use gridhook_policy::record::Cursor;
+use gridhook_store::{Family, keys};
 
 impl Salvage<'_> {
     pub(super) fn jobs(&mut self) -> Result<(), CheckStop> {

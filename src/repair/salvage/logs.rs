@@ -3,16 +3,13 @@
 use bytes::Bytes;
 
 use super::Salvage;
-use crate::{
-    event::{PartitionId, Seq},
-    repair::fsck::CheckStop,
-    store::{
-        Family,
-        chunk::Chunk,
-        damage::LogGap,
-        keys,
-        records::{FloorRecord, StoredRecord},
-    },
+use crate::fsck::CheckStop;
+use gridhook_event::{PartitionId, Seq, chunk::Chunk};
+use gridhook_store::{
+    Family,
+    damage::LogGap,
+    keys,
+    records::{FloorRecord, StoredRecord},
 };
 
 /// The state of a partition.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::store::damage::LogGap;
+use gridhook_store::damage::LogGap;
 
 /// The maximum number of listed entries of each kind. Further ones are only counted.
 const LISTED_MAX: usize = 1000;

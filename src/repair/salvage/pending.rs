@@ -1,15 +1,13 @@
 //! Makes pending deliveries and dead letters consistent: each event once, and only if it can be read.
 
 use super::{LostEvent, Salvage};
-use crate::{
-    event::{Lane, Seq, SubscriptionKey},
-    policy::{
-        outcome::Reason,
-        record::{Cursor, LedgerEntry, LedgerEvent, LedgerLine, SeqRun},
-    },
-    repair::fsck::CheckStop,
-    store::{Family, StoreError, keys, ledger, log::EventFinder},
+use crate::fsck::CheckStop;
+use gridhook_event::{Lane, Seq, SubscriptionKey};
+use gridhook_policy::{
+    outcome::Reason,
+    record::{Cursor, LedgerEntry, LedgerEvent, LedgerLine, SeqRun},
 };
+use gridhook_store::{Family, StoreError, keys, ledger, log::EventFinder};
 
 /// What happens to a pending delivery or a dead letter.
 enum RecordState {

@@ -5,17 +5,14 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::Salvage;
-use crate::{
-    event::{PartitionId, Seq},
-    policy::record::{Cursor, DeadLetterRecord, Excerpt, PendingDelivery},
-    repair::fsck::CheckStop,
-    store::{
-        Family, StoreError,
-        chunk::Chunk,
-        id_filter::{self, IdFilter},
-        keys::{self, MetaKind},
-        records::{FloorRecord, OutcomePage, PublishedId, StoredRecord, ledger_lines},
-    },
+use crate::fsck::CheckStop;
+use gridhook_event::{PartitionId, Seq, chunk::Chunk};
+use gridhook_policy::record::{Cursor, DeadLetterRecord, Excerpt, PendingDelivery};
+use gridhook_store::{
+    Family, StoreError,
+    id_filter::{self, IdFilter},
+    keys::{self, MetaKind},
+    records::{FloorRecord, OutcomePage, PublishedId, StoredRecord, ledger_lines},
 };
 
 impl Salvage<'_> {

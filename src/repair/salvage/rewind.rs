@@ -7,15 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Salvage, pending::comes_again};
-use crate::{
-    event::{Lane, Seq, SubscriptionKey},
-    policy::{
-        outcome::Outcome,
-        record::{Cursor, LaneCursor, LedgerEvent, lease::LeaseStep},
-    },
-    repair::fsck::CheckStop,
-    store::{Family, keys, records::ledger_lines},
+use crate::fsck::CheckStop;
+use gridhook_event::{Lane, Seq, SubscriptionKey};
+use gridhook_policy::{
+    outcome::Outcome,
+    record::{Cursor, LaneCursor, LedgerEvent, lease::LeaseStep},
 };
+use gridhook_store::{Family, keys, records::ledger_lines};
 
 /// The maximum number of done events in a cursor. Events beyond it are delivered again.
 const DONE_MAX: usize = 1 << 19;
@@ -66,7 +64,7 @@ impl Salvage<'_> {
             }
             Ok(())
         })?;
-        let range = keys::pending(of.partition, floor, crate::event::SubscriptionId(0), Lane(0))
+        let range = keys::pending(of.partition, floor, gridhook_event::SubscriptionId(0), Lane(0))
             ..keys::pending_below(of.partition, Seq(u64::MAX)).end;
         self.each(Family::Pending, &range, |_, key, _| {
             let pending = keys::parse_pending(key).filter(|(_, _, subscription, _)| *subscription == of.subscription);

@@ -8,11 +8,9 @@ use std::{collections::BTreeMap, ops::ControlFlow};
 
 use bytes::Bytes;
 
-use crate::{
-    event::{PartitionId, Seq},
-    repair::fsck::CheckStop,
-    store::{Batch, Family, Store, StoreError, damage::scan_past, keys, log::walk::LOOKUPS_MAX},
-};
+use crate::fsck::CheckStop;
+use gridhook_event::{PartitionId, Seq};
+use gridhook_store::{Batch, Family, Store, StoreError, damage::scan_past, keys, log::walk::LOOKUPS_MAX};
 
 /// Bytes in one write.
 const BATCH_BYTES: usize = 4 << 20;

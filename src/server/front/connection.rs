@@ -31,7 +31,7 @@ use tokio::{
 };
 
 use super::connection_limit::ConnectionPermit;
-use crate::pull::Peer;
+use gridhook_pull::Peer;
 
 /// The deadlines of a connection.
 #[derive(Clone, Copy, Debug)]

@@ -13,17 +13,17 @@ use std::{
 
 use ipnet::IpNet;
 
-use crate::metrics::ListenerCounters;
+use gridhook_metrics::ListenerCounters;
 
 /// The maximum numbers of open connections.
 #[derive(Clone, Debug)]
-pub(in crate::server) struct ConnectionLimit {
+pub(crate) struct ConnectionLimit {
     /// In total.
-    pub(in crate::server) total: usize,
+    pub total: usize,
     /// From one address.
-    pub(in crate::server) of_address: usize,
+    pub of_address: usize,
     /// Proxies, which are exempt from the limit per address because many clients are behind them.
-    pub(in crate::server) proxies: Vec<IpNet>,
+    pub proxies: Vec<IpNet>,
 }
 
 /// Counts the open connections of a listener.
@@ -89,5 +89,5 @@ impl Drop for ConnectionPermit {
 
 /// An IPv6 network counts as one address, because one client has all of it.
 fn counted_as(address: IpAddr) -> IpAddr {
-    crate::publish::auth::failed_auth::counted_as(address)
+    gridhook_publish::auth::failed_auth::counted_as(address)
 }

@@ -36,37 +36,35 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::either::Either;
 
-use crate::{
-    admin::PartRecord,
-    control::tokens::{ForwardedToken, Token},
-    publish::{OneOfShards, auth::host::LocalAddress},
-    pull::NodeReceive,
-};
+use gridhook_admin::PartRecord;
+use gridhook_engine::control::tokens::{ForwardedToken, Token};
+use gridhook_publish::{OneOfShards, auth::host::LocalAddress};
+use gridhook_pull::NodeReceive;
 
 /// The header with the client of a forwarded request: its address, the address that it called, and http or https.
-pub(in crate::server) const CLIENT_NAME: &str = "gridhook-forwarded-client";
+pub(crate) const CLIENT_NAME: &str = "gridhook-forwarded-client";
 
 /// The header with the record of the named token of a forwarded request, as JSON.
-pub(in crate::server) const TOKEN_NAME: &str = "gridhook-forwarded-token";
+pub(crate) const TOKEN_NAME: &str = "gridhook-forwarded-token";
 
 /// The header of a request that goes to several shards, or to one that the request names: one of the values below.
-pub(in crate::server) const PART_NAME: &str = "gridhook-forwarded-part";
+pub(crate) const PART_NAME: &str = "gridhook-forwarded-part";
 
 /// The shard records the request in its audit trail …
-pub(in crate::server) const RECORDED_PART: &str = "recorded";
+pub(crate) const RECORDED_PART: &str = "recorded";
 
 /// … or does if it has done what is asked for, because others are asked otherwise …
-pub(in crate::server) const RECORDED_IF_DONE_PART: &str = "recorded-if-done";
+pub(crate) const RECORDED_IF_DONE_PART: &str = "recorded-if-done";
 
 /// … or does not, because another one does.
-pub(in crate::server) const UNRECORDED_PART: &str = "unrecorded";
+pub(crate) const UNRECORDED_PART: &str = "unrecorded";
 
 /// The header of a receive request for a part of a spread topic, as [`NodeReceive`] writes it.
-pub(in crate::server) const RECEIVE_NAME: &str = "gridhook-forwarded-receive";
+pub(crate) const RECEIVE_NAME: &str = "gridhook-forwarded-receive";
 
 /// Marks a request that a node makes itself.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::server) struct OfNode;
+pub(crate) struct OfNode;
 
 /// The beginning of each handshake.
 const PROTOCOL: &str = "gridhook-node/1";
@@ -91,7 +89,7 @@ const LINE_BYTES: usize = 160;
 
 /// Which listener a client has called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::server) enum ListenerSide {
+pub(crate) enum ListenerSide {
     /// The one of publishers, or of both.
     Publishers,
     /// The one of operators.
@@ -109,7 +107,7 @@ impl ListenerSide {
 
 /// The secret that the nodes of a cluster share.
 #[derive(Clone)]
-pub(in crate::server) struct NodeSecret(hmac::Key);
+pub(crate) struct NodeSecret(hmac::Key);
 
 /// What both proofs of a handshake are about.
 struct Handshake<'a> {
@@ -140,12 +138,12 @@ impl Handshake<'_> {
 
 impl NodeSecret {
     #[cfg(feature = "nats")]
-    pub(in crate::server) fn new(secret: &[u8]) -> Self {
+    pub(crate) fn new(secret: &[u8]) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
 
     /// The owner's part of the handshake, for a node that others call at `address`.
-    pub(in crate::server) fn acceptor(&self, address: &str) -> HopAcceptor {
+    pub(crate) fn acceptor(&self, address: &str) -> HopAcceptor {
         HopAcceptor { secret: self.clone(), address: address.into(), refusals: Arc::default() }
     }
 
@@ -191,7 +189,7 @@ impl HandshakeSlots {
 
 /// The owner's part of the handshake.
 #[derive(Clone)]
-pub(in crate::server) struct HopAcceptor {
+pub(crate) struct HopAcceptor {
     secret: NodeSecret,
     address: Arc<str>,
     refusals: Arc<Mutex<Refusals>>,
@@ -270,11 +268,11 @@ impl HopAcceptor {
 }
 
 /// A connection that the owner has accepted.
-pub(in crate::server) type OwnerStream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+pub(crate) type OwnerStream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 /// How a node connects to owners. Clones share it.
 #[derive(Clone)]
-pub(in crate::server) struct OwnerConnector {
+pub(crate) struct OwnerConnector {
     secret: NodeSecret,
     tls: Option<TlsConnector>,
     /// The problem with the last handshake, which is logged once.
@@ -291,12 +289,12 @@ struct RefusedAddress {
 
 impl OwnerConnector {
     #[cfg(feature = "nats")]
-    pub(in crate::server) fn new(secret: NodeSecret, tls: Option<TlsConnector>) -> Self {
+    pub(crate) fn new(secret: NodeSecret, tls: Option<TlsConnector>) -> Self {
         Self { secret, tls, problem: Arc::default(), refused: Arc::default() }
     }
 
     /// Returns when `address` may be called. After a refusal one caller at a time tries it.
-    pub(in crate::server) async fn pause(&self, address: &str) {
+    pub(crate) async fn pause(&self, address: &str) {
         loop {
             let until = match &mut *self.refused.lock().unwrap_or_else(PoisonError::into_inner) {
                 Some(refused) if refused.address == address => {
@@ -314,7 +312,7 @@ impl OwnerConnector {
     }
 
     /// The other node's part of the handshake with the owner at `address`, for clients on a side, or to watch it.
-    pub(in crate::server) async fn handshake(
+    pub(crate) async fn handshake(
         &self,
         stream: TcpStream,
         address: &str,
@@ -412,7 +410,7 @@ async fn line(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<String> {
 }
 
 /// The value of [`CLIENT_NAME`].
-pub(in crate::server) fn client(peer: SocketAddr, local: LocalAddress) -> String {
+pub(crate) fn client(peer: SocketAddr, local: LocalAddress) -> String {
     format!("{peer} {} {}", local.address, if local.secure { "https" } else { "http" })
 }
 

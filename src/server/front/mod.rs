@@ -51,11 +51,10 @@ use super::{
     forward::unavailable,
     node::{StallReason, WriteStall},
 };
-use crate::{
-    admin::request_id,
-    metrics::ListenerCounters,
-    publish::{self, auth::host::LocalAddress, http::Publisher},
-};
+use gridhook_admin::request_id;
+use gridhook_metrics::ListenerCounters;
+use gridhook_publish as publish;
+use gridhook_publish::{auth::host::LocalAddress, http::Publisher};
 
 /// The response to a connection beyond the limit. It is constant, and nothing of the request is read.
 const UNAVAILABLE: &[u8] =

@@ -29,13 +29,11 @@ use tokio::{
 
 use super::{ClusterError, ClusterNode, FollowError, follow::StoppableLog, removal::unwanted};
 use crate::{
-    cluster::{GivenUp, NodeAddress, Role, ShardProgress, copies::HeldCopy, records::CopyProgress},
-    journal::changelog::Changelog as _,
-    repair::backup::{self, SentStore, TransferError},
-    server::{
-        ServerError, forward::Forwarder, io_error, local_store::LocalStore, router::owner::STORE, shutdown::StopSignals,
-    },
+    ServerError, forward::Forwarder, io_error, local_store::LocalStore, router::owner::STORE, shutdown::StopSignals,
 };
+use gridhook_cluster::{GivenUp, NodeAddress, Role, ShardProgress, copies::HeldCopy, records::CopyProgress};
+use gridhook_journal::changelog::Changelog as _;
+use gridhook_repair::backup::{self, SentStore, TransferError};
 
 /// The longest time without a piece of the store.
 const PIECE_WAIT: Duration = Duration::from_secs(30);

@@ -13,14 +13,12 @@ use bytes::Bytes;
 use tokio::sync::watch;
 
 use super::{ClusterNode, PAUSE_MAX, SYNC_INTERVAL};
-use crate::{
-    cluster::{ShardProgress, copies::HeldCopy},
-    journal::{
-        changelog::{Changelog, ChangelogBounds, ChangelogError, record::BrokenRecord},
-        replicated::{FollowError, ReplicationOptions, ShardCopy},
-    },
-    store::Store,
+use gridhook_cluster::{ShardProgress, copies::HeldCopy};
+use gridhook_journal::{
+    changelog::{Changelog, ChangelogBounds, ChangelogError, record::BrokenRecord},
+    replicated::{FollowError, ReplicationOptions, ShardCopy},
 };
+use gridhook_store::Store;
 
 /// How often a changelog must be found to be lost, in a row. Servers that start may not know all their streams yet.
 pub(super) const LOST_LOOKS: u32 = 12;

@@ -24,41 +24,38 @@ use super::{
     fetch::may_fetch,
     follow::{StoppableLog, is_lost, options},
 };
+use crate::{ServerError, local_store::LocalStore};
+use crate::{
+    front::hop::{NodeSecret, OwnerConnector},
+    io_error, settings,
+    tls::{self, NodeTls, ReloadableCertificate},
+};
 #[cfg(feature = "nats")]
-use crate::{
-    admin::ClusterContext,
-    cluster::{
-        self,
-        balance::{NodeId, Strategy},
-        claim::ClaimSettings,
-        copies::HeldCopy,
-        lease::LeaseIntervals,
-        member::Member,
-        records::OwnershipScope,
-        shard_address,
-    },
-    deliver::{
-        TlsTrust,
-        trust::{TrustError, TrustRoots},
-    },
-    journal::{
-        self,
-        changelog::Changelog,
-        replicated::{FollowError, ShardCopy},
-    },
-    metrics::Counter,
-    server::{
-        front::hop::{NodeSecret, OwnerConnector},
-        io_error, settings,
-        tls::{self, NodeTls, ReloadableCertificate},
-    },
-    store::Store as _,
+use gridhook_admin::ClusterContext;
+use gridhook_cluster as cluster;
+use gridhook_cluster::membership::MembershipEnd;
+use gridhook_cluster::{
+    balance::{NodeId, Strategy},
+    claim::ClaimSettings,
+    copies::HeldCopy,
+    lease::LeaseIntervals,
+    member::Member,
+    records::OwnershipScope,
+    shard_address,
 };
-use crate::{
-    cluster::membership::MembershipEnd,
-    config::{self, Config},
-    server::{ServerError, local_store::LocalStore},
+use gridhook_config as config;
+use gridhook_config::Config;
+use gridhook_deliver::{
+    TlsTrust,
+    trust::{TrustError, TrustRoots},
 };
+use gridhook_journal as journal;
+use gridhook_journal::{
+    changelog::Changelog,
+    replicated::{FollowError, ShardCopy},
+};
+use gridhook_metrics::Counter;
+use gridhook_store::Store as _;
 
 /// The interval between two reads of a standby that has applied everything. A node reads as often for many shards as for
 /// [`FOLLOWED_AT_ONCE`], so that an idle cluster asks little of the servers of NATS.
@@ -74,16 +71,16 @@ const FOLLOWED_AT_ONCE: u32 = 4;
 const SECRET_BYTES_MIN: usize = 16;
 
 /// A process that has joined its cluster.
-pub(in crate::server) struct Joined {
+pub(crate) struct Joined {
     /// What it is for each shard.
-    pub(in crate::server) nodes: Vec<ClusterNode>,
+    pub nodes: Vec<ClusterNode>,
     /// Its part in the cluster. Ends when it has left.
-    pub(in crate::server) member: JoinHandle<MembershipEnd>,
+    pub member: JoinHandle<MembershipEnd>,
 }
 
 /// Connects to the cluster, and begins to claim. There is a store for each shard.
 #[cfg(feature = "nats")]
-pub(in crate::server) async fn join(
+pub(crate) async fn join(
     cluster: &config::Cluster,
     config: &Config,
     stores: Vec<Arc<LocalStore>>,
@@ -209,7 +206,7 @@ fn shared_settings(cluster: &config::Cluster, config: &Config) -> BTreeMap<Strin
 }
 
 /// The same with one shard, whose node is all of the process.
-pub(in crate::server) async fn join_alone(
+pub(crate) async fn join_alone(
     cluster: &config::Cluster,
     config: &Config,
     store: Arc<LocalStore>,
@@ -224,7 +221,7 @@ pub(in crate::server) async fn join_alone(
 /// # Errors
 /// If the records cannot be read.
 #[cfg(feature = "nats")]
-pub(in crate::server) fn living(config: &Config) -> Result<Vec<String>, ServerError> {
+pub(crate) fn living(config: &Config) -> Result<Vec<String>, ServerError> {
     let Some(cluster) = &config.cluster else { return Ok(Vec::new()) };
     let tls = cluster.urls.iter().any(|url| url.starts_with("tls:"));
     let tls = tls.then(|| nats_tls(cluster, config, &mut Vec::new())).transpose()?;
@@ -311,16 +308,12 @@ fn secret(path: &Path) -> Result<NodeSecret, ClusterError> {
 }
 
 #[cfg(not(feature = "nats"))]
-pub(in crate::server) async fn join(
-    _: &config::Cluster,
-    _: &Config,
-    _: Vec<Arc<LocalStore>>,
-) -> Result<Joined, ServerError> {
+pub async fn join(_: &config::Cluster, _: &Config, _: Vec<Arc<LocalStore>>) -> Result<Joined, ServerError> {
     Err(ClusterError::Engine("this build of gridhook has no NATS client (feature nats)".to_owned()).into())
 }
 
 #[cfg(not(feature = "nats"))]
-pub(in crate::server) fn living(_: &Config) -> Result<Vec<String>, ServerError> {
+pub fn living(_: &Config) -> Result<Vec<String>, ServerError> {
     Err(ClusterError::Engine("this build of gridhook has no NATS client (feature nats)".to_owned()).into())
 }
 
@@ -330,16 +323,14 @@ mod nats {
     use std::{fs, path::Path, sync::Arc};
 
     use super::{super::PAUSE_MAX, ClusterError};
-    use crate::{
-        cluster::{
-            nats::NatsRecords,
-            records::{self, ClusterRecords, RecordError, RecordStore as _, ShardPosition, StoredRecord, shard_key},
-        },
-        config::{Cluster, NatsLogin},
-        journal::changelog::{
-            Changelog,
-            nats::{Credentials, NatsConnection, NatsError, StreamSettings},
-        },
+    use gridhook_cluster::{
+        nats::NatsRecords,
+        records::{self, ClusterRecords, RecordError, RecordStore as _, ShardPosition, StoredRecord, shard_key},
+    };
+    use gridhook_config::{Cluster, NatsLogin};
+    use gridhook_journal::changelog::{
+        Changelog,
+        nats::{Credentials, NatsConnection, NatsError, StreamSettings},
     };
 
     /// How often the records are read again at the start.

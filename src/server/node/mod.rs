@@ -46,27 +46,25 @@ use super::{
     startup,
     tls::ReloadableCertificate,
 };
-use crate::{
-    admin::{
-        ClusterContext, StandbyAccess, StandbyContext,
-        health::{CoreHealth, NodeShard, ServerHealth, ShardState},
-    },
-    clock::{Clock, ClockRecord, OwnerClock},
-    cluster::{
-        GivenUp, Lease, Role, ShardClaim, ShardProgress,
-        copies::HeldCopy,
-        membership::{Membership, MembershipEnd},
-        records::ShardPosition,
-    },
-    config::Config,
-    event::Timestamp,
-    journal::{
-        self,
-        changelog::{Changelog, ChangelogError},
-        replicated::{FollowError, ReplicatedStore, ShardCopy},
-    },
-    store::Store,
+use gridhook_admin::{
+    ClusterContext, StandbyAccess, StandbyContext,
+    health::{CoreHealth, NodeShard, ServerHealth, ShardState},
 };
+use gridhook_clock::{Clock, ClockRecord, Lease, OwnerClock};
+use gridhook_cluster::{
+    GivenUp, Role, ShardClaim, ShardProgress,
+    copies::HeldCopy,
+    membership::{Membership, MembershipEnd},
+    records::ShardPosition,
+};
+use gridhook_config::Config;
+use gridhook_event::Timestamp;
+use gridhook_journal as journal;
+use gridhook_journal::{
+    changelog::{Changelog, ChangelogError},
+    replicated::{FollowError, ReplicatedStore, ShardCopy},
+};
+use gridhook_store::Store;
 
 /// The interval between two syncs of the local store, and between two reports of the positions.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);

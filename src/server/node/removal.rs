@@ -16,10 +16,8 @@ use std::{
 use tokio::{sync::watch, time::sleep};
 
 use super::{ClusterError, ClusterNode, claimed};
-use crate::{
-    cluster::{GivenUp, copies::HeldCopy},
-    server::{ServerError, io_error, shutdown::StopSignals},
-};
+use crate::{ServerError, io_error, shutdown::StopSignals};
+use gridhook_cluster::{GivenUp, copies::HeldCopy};
 
 /// The pause before a store that could not be removed is tried again.
 const AGAIN_PAUSE: Duration = Duration::from_secs(5);

@@ -12,16 +12,15 @@ use std::{
 use tokio::sync::watch;
 
 use super::{ClusterNode, EndGuard, SYNC_INTERVAL};
-use crate::{
-    cluster::{GivenUp, Lease, Role, ShardProgress},
-    journal::{
-        FatalHandler,
-        changelog::Changelog,
-        replicated::{OwnershipEnd, ReplicatedStore},
-    },
-    server::{shutdown::StopSignals, startup::exit_on_store_error},
-    store::StoreError,
+use crate::{shutdown::StopSignals, startup::exit_on_store_error};
+use gridhook_clock::Lease;
+use gridhook_cluster::{GivenUp, Role, ShardProgress};
+use gridhook_journal::{
+    FatalHandler,
+    changelog::Changelog,
+    replicated::{OwnershipEnd, ReplicatedStore},
 };
+use gridhook_store::StoreError;
 
 /// The interval between two trims of the changelog.
 const TRIM_INTERVAL: Duration = Duration::from_secs(10);
@@ -33,7 +32,7 @@ const STALL_WAIT: Duration = Duration::from_secs(5);
 const STALL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How a tenure ends.
-pub(in crate::server) enum TenureEnd {
+pub(crate) enum TenureEnd {
     /// The node gives the shard up when requests in flight have finished.
     Asked,
     /// Another node owns the shard, or may soon.
@@ -41,9 +40,9 @@ pub(in crate::server) enum TenureEnd {
 }
 
 /// One ownership.
-pub(in crate::server) struct Tenure {
-    pub(in crate::server) lease: Lease,
-    pub(in crate::server) store: Arc<ReplicatedStore>,
+pub(crate) struct Tenure {
+    pub lease: Lease,
+    pub store: Arc<ReplicatedStore>,
     role: watch::Receiver<Role>,
     failed: Arc<watch::Sender<bool>>,
 }
@@ -55,7 +54,7 @@ impl Tenure {
 
     /// Called by the journal when nothing can be written any more. A failure of the local store ends the process, as it does
     /// without a cluster.
-    pub(in crate::server) fn on_failure(&self) -> FatalHandler {
+    pub(crate) fn on_failure(&self) -> FatalHandler {
         let (lease, store, failed) = (self.lease.clone(), Arc::clone(&self.store), Arc::clone(&self.failed));
         Box::new(move |error: &StoreError| {
             lease.end();
@@ -68,7 +67,7 @@ impl Tenure {
     }
 
     /// Returns when it ends.
-    pub(in crate::server) async fn ended(&self) -> TenureEnd {
+    pub(crate) async fn ended(&self) -> TenureEnd {
         let (mut role, mut failed) = (self.role.clone(), self.failed.subscribe());
         // A claim that was lost and won again is another one.
         tokio::select! {
@@ -78,7 +77,7 @@ impl Tenure {
     }
 
     /// Watches whether writes wait for the changelog for too long.
-    pub(in crate::server) fn watch_writes(&self) -> WriteStall {
+    pub(crate) fn watch_writes(&self) -> WriteStall {
         let (stalled, reason) = watch::channel(None);
         let store = Arc::clone(&self.store);
         actix_rt::spawn(async move {
@@ -93,19 +92,19 @@ impl Tenure {
     }
 
     /// Whether it has ended, and not by a failure of the local store.
-    pub(in crate::server) fn is_lost(&self) -> bool {
+    pub(crate) fn is_lost(&self) -> bool {
         let end = self.store.ended();
         end.map_or_else(|| self.lease.is_over(), |end| !matches!(end, OwnershipEnd::Local(_)))
     }
 
     /// From now on nothing is sent or written.
-    pub(in crate::server) fn fence(&self) {
+    pub(crate) fn fence(&self) {
         self.lease.end();
         self.store.stop();
     }
 
     /// Releases the changelog, so that the next owner need not wait. The journal must have ended.
-    pub(in crate::server) async fn release(&self) {
+    pub(crate) async fn release(&self) {
         let store = Arc::clone(&self.store);
         let released = tokio::task::spawn_blocking(move || store.release());
         if tokio::time::timeout(SYNC_INTERVAL, released).await.is_err() {
@@ -127,7 +126,7 @@ pub(super) async fn claim_ended(role: &mut watch::Receiver<Role>, lease: &Lease)
 
 /// Why a write waits for the changelog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::server) enum StallReason {
+pub(crate) enum StallReason {
     /// The stream takes no record before it is trimmed.
     Full,
     /// No answer comes.
@@ -136,16 +135,16 @@ pub(in crate::server) enum StallReason {
 
 /// Whether writes wait for the changelog for so long that no request waits for them, and why.
 #[derive(Clone)]
-pub(in crate::server) struct WriteStall(watch::Receiver<Option<StallReason>>);
+pub(crate) struct WriteStall(watch::Receiver<Option<StallReason>>);
 
 impl WriteStall {
     /// The reason, if it is so now.
-    pub(in crate::server) fn reason(&self) -> Option<StallReason> {
+    pub(crate) fn reason(&self) -> Option<StallReason> {
         *self.0.borrow()
     }
 
     /// Returns the reason once it is so.
-    pub(in crate::server) async fn stalled(mut self) -> StallReason {
+    pub(crate) async fn stalled(mut self) -> StallReason {
         match self.0.wait_for(Option::is_some).await.map(|reason| *reason) {
             Ok(Some(reason)) => reason,
             // The ownership has ended, and so will its requests.
@@ -155,10 +154,10 @@ impl WriteStall {
 }
 
 /// A tenure of this process, and what its end concerns.
-pub(in crate::server) struct Ownership<'a> {
-    pub(in crate::server) tenure: Tenure,
-    pub(in crate::server) node: &'a mut ClusterNode,
-    pub(in crate::server) signals: &'a mut StopSignals,
+pub(crate) struct Ownership<'a> {
+    pub tenure: Tenure,
+    pub node: &'a mut ClusterNode,
+    pub signals: &'a mut StopSignals,
 }
 
 impl Ownership<'_> {
@@ -166,10 +165,7 @@ impl Ownership<'_> {
     ///
     /// # Errors
     /// How the tenure ends; [`None`] for a signal. From then on nothing is sent.
-    pub(in crate::server) async fn unless_ended<T>(
-        &mut self,
-        work: impl Future<Output = T>,
-    ) -> Result<T, Option<TenureEnd>> {
+    pub(crate) async fn unless_ended<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Option<TenureEnd>> {
         let end = tokio::select! {
             biased;
             () = self.signals.received() => None,
@@ -184,7 +180,7 @@ impl Ownership<'_> {
     }
 
     /// Waits until the journal of a start that is abandoned has ended. A write that still waits for the changelog then fails.
-    pub(in crate::server) async fn end_writes(&self, ended: impl Future) {
+    pub(crate) async fn end_writes(&self, ended: impl Future) {
         let _guard = EndGuard::begin(Arc::clone(&self.tenure.store));
         let mut ended = pin!(ended);
         if tokio::time::timeout(SYNC_INTERVAL, &mut ended).await.is_err() {
@@ -194,18 +190,18 @@ impl Ownership<'_> {
     }
 
     /// Releases the changelog and gives the store up. The journal must have ended.
-    pub(in crate::server) async fn release(&self) {
+    pub(crate) async fn release(&self) {
         self.tenure.release().await;
         self.node.give_up(&self.tenure, GivenUp::Released).await;
     }
 
     /// Gives up the store that another node owns, or may own soon.
-    pub(in crate::server) async fn fenced(&self) {
+    pub(crate) async fn fenced(&self) {
         self.node.give_up(&self.tenure, GivenUp::Fenced).await;
     }
 
     /// Leaves the cluster during a start. The journal must have ended.
-    pub(in crate::server) async fn leave(self) {
+    pub(crate) async fn leave(self) {
         self.node.leave();
         self.release().await;
         self.node.left().await;

@@ -14,12 +14,10 @@ use tokio::time::{Instant, sleep};
 
 use super::owner;
 use crate::{
-    admin::auth::ForwardedIdentity,
-    server::{
-        forward::{Ended, Hops},
-        front::hop,
-    },
+    forward::{Ended, Hops},
+    front::hop,
 };
+use gridhook_admin::auth::ForwardedIdentity;
 
 /// How long an answer is used.
 const FRESH: Duration = Duration::from_secs(1);

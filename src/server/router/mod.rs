@@ -44,15 +44,13 @@ use super::{
     forward::{self, Forwarder, Hops, OutgoingRequest, unavailable},
     front::hop::{self, ListenerSide},
 };
-use crate::{
-    admin::{
-        Merge, Placement, SpreadScope, TopicName,
-        merge::{shard_in, shard_in_path},
-        placement_of_body,
-    },
-    cluster::shard_of,
-    config::Config,
+use gridhook_admin::{
+    Merge, Placement, SpreadScope, TopicName,
+    merge::{shard_in, shard_in_path},
+    placement_of_body,
 };
+use gridhook_cluster::shard_of;
+use gridhook_config::Config;
 
 /// The shard with the named tokens and the sessions.
 const CONTROL: usize = 0;

@@ -16,21 +16,19 @@ use tokio::{
 
 use super::parts;
 use crate::{
-    admin::{
-        Control, Definitions,
-        auth::{ForwardedIdentity, bearer_in},
-    },
-    event::SubscriptionKey,
-    policy::record::lease::Lease,
-    publish::http::Publisher,
-    pull::{LockTokenSealer, NodePolls},
-    repair::backup::{BackupError, Backups},
-    server::{
-        forward::{Hops, OutgoingRequest, RequestBody},
-        front::hop::{ListenerSide, OfNode},
-        local_topics,
-    },
+    forward::{Hops, OutgoingRequest, RequestBody},
+    front::hop::{ListenerSide, OfNode},
+    local_topics,
 };
+use gridhook_admin::{
+    Control, Definitions,
+    auth::{ForwardedIdentity, bearer_in},
+};
+use gridhook_event::SubscriptionKey;
+use gridhook_policy::record::lease::Lease;
+use gridhook_publish::http::Publisher;
+use gridhook_pull::{LockTokenSealer, NodePolls};
+use gridhook_repair::backup::{BackupError, Backups};
 
 const IDENTITY: &str = "/node/identity";
 const NAMESPACES: &str = "/node/namespaces";
@@ -38,7 +36,7 @@ const SPREAD: &str = "/node/spread";
 pub(super) const TOPICS: &str = "/node/topics";
 pub(super) const DEFINITIONS: &str = "/node/definitions";
 const PULL: &str = "/node/pull";
-pub(in crate::server) const STORE: &str = "/node/store";
+pub(crate) const STORE: &str = "/node/store";
 
 /// The pieces of a store that wait for a slow node.
 const PIECES_WAITING: usize = 4;
@@ -59,7 +57,7 @@ const TOKENS_BYTES: usize = 64 * 1024;
 pub(super) const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// Adds the paths, for connections between nodes.
-pub(in crate::server) fn configure(cfg: &mut web::ServiceConfig) {
+pub(crate) fn configure(cfg: &mut web::ServiceConfig) {
     let of_nodes = |path: &str| {
         let is_of_node = |request: &guard::GuardContext<'_>| request.req_data().contains::<OfNode>();
         web::resource(path.to_owned()).guard(guard::fn_guard(is_of_node))

@@ -17,14 +17,12 @@ use tokio::time::timeout;
 
 use super::{CONTROL, Routed, ThreadRouter, merged_response, not_forwarded, target_at, target_of};
 use crate::{
-    admin::{
-        Merge,
-        merge::{PartRequest, PartsMerge, ShardAnswer, SpreadShards, exposition},
-    },
-    server::{
-        forward::{self, Hops, OwnerResponse, unavailable},
-        front::hop::{self, ListenerSide},
-    },
+    forward::{self, Hops, OwnerResponse, unavailable},
+    front::hop::{self, ListenerSide},
+};
+use gridhook_admin::{
+    Merge,
+    merge::{PartRequest, PartsMerge, ShardAnswer, SpreadShards, exposition},
 };
 
 /// The maximum size of an answer that is merged.

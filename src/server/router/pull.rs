@@ -25,16 +25,14 @@ use tokio::{
 
 use super::{CONTROL, Routed, ThreadRouter, not_forwarded, owner, parts, target_at, target_of};
 use crate::{
-    pull::{
-        NodeReceive, Peer,
-        body::{LockTokensBody, ReceiveQuery, SettleResponse},
-        http::answer,
-        parts::{PartEvent, PartEvents, in_turn, settled, tokens_by_part},
-    },
-    server::{
-        forward::{self, unavailable},
-        front::hop::{self, ListenerSide},
-    },
+    forward::{self, unavailable},
+    front::hop::{self, ListenerSide},
+};
+use gridhook_pull::{
+    NodeReceive, Peer,
+    body::{LockTokensBody, ReceiveQuery, SettleResponse},
+    http::answer,
+    parts::{PartEvent, PartEvents, in_turn, settled, tokens_by_part},
 };
 
 /// The longest time for a look at a part. One whose owner does not answer is left out.

@@ -21,13 +21,11 @@ use super::{
     target_of,
 };
 use crate::{
-    admin::merge::add_work,
-    api::resource::ErrorResponse,
-    server::{
-        forward::{OwnerResponse, ResponseBody},
-        front::hop::ListenerSide,
-    },
+    forward::{OwnerResponse, ResponseBody},
+    front::hop::ListenerSide,
 };
+use gridhook_admin::merge::add_work;
+use gridhook_api::resource::ErrorResponse;
 
 const LINES: &str = "application/x-ndjson";
 

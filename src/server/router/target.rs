@@ -8,16 +8,14 @@ use actix_web::{
 };
 use ipnet::IpNet;
 
-use crate::{
-    admin::{Placement, SpreadScope, TopicName, placement},
-    publish::{
-        auth::host,
-        http::{PATHS, pattern},
-        namespace::publish_paths,
-    },
-    pull::http::{RECEIVE, spelled_paths},
-    server::front::hop::ListenerSide,
+use crate::front::hop::ListenerSide;
+use gridhook_admin::{Placement, SpreadScope, TopicName, placement};
+use gridhook_publish::{
+    auth::host,
+    http::{PATHS, pattern},
+    namespace::publish_paths,
 };
+use gridhook_pull::http::{RECEIVE, spelled_paths};
 
 /// Where a request goes.
 pub(super) enum Target {

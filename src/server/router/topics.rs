@@ -29,7 +29,9 @@ use super::{
     ShardRouter,
     owner::{DEFINITIONS, TOPICS},
 };
-use crate::{admin::OtherCores, cluster::shard_of, deliver::resource::PublishFailure};
+use gridhook_admin::OtherCores;
+use gridhook_cluster::shard_of;
+use gridhook_deliver::resource::PublishFailure;
 
 /// The longest time for the connection to an owner. The attempt has a limit of its own.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -48,31 +50,31 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 /// The topics of the shards of a cluster but one. Clones share the connections.
 #[derive(Clone)]
-pub(in crate::server) struct OtherShards {
+pub(crate) struct OtherShards {
     router: ShardRouter,
-    pub(in crate::server) own: usize,
+    pub own: usize,
     idle: Arc<Mutex<HashMap<String, Vec<SendRequest<WholeBody>>>>>,
 }
 
 impl OtherShards {
     /// Those of all shards but `own`.
-    pub(in crate::server) fn new(router: ShardRouter, own: usize) -> Self {
+    pub(crate) fn new(router: ShardRouter, own: usize) -> Self {
         Self { router, own, idle: Arc::default() }
     }
 
     /// The number of shards.
-    pub(in crate::server) fn shards(&self) -> usize {
+    pub(crate) fn shards(&self) -> usize {
         self.router.shards.len()
     }
 
     /// The other shard that has the topic `…/namespaces/NAMESPACE/topics/TOPIC`.
-    pub(in crate::server) fn shard_of(&self, resource_id: &str) -> Option<usize> {
+    pub(crate) fn shard_of(&self, resource_id: &str) -> Option<usize> {
         let namespace = resource_id.rsplit('/').nth(2)?;
         Some(shard_of(namespace, self.router.shards.len())).filter(|shard| *shard != self.own)
     }
 
     /// Publishes CloudEvents to a topic of another shard.
-    pub(in crate::server) async fn publish(
+    pub(crate) async fn publish(
         &self,
         shard: usize,
         resource_id: &str,
@@ -90,7 +92,7 @@ impl OtherShards {
     }
 
     /// Whether another shard has the topic.
-    pub(in crate::server) async fn has(&self, shard: usize, resource_id: &str) -> bool {
+    pub(crate) async fn has(&self, shard: usize, resource_id: &str) -> bool {
         let answer = self.ask(shard, "GET", &target(resource_id), Bytes::new()).await;
         answer.is_ok_and(|(status, _)| status == StatusCode::OK)
     }

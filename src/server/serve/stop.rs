@@ -6,14 +6,12 @@ use actix_web::web;
 
 use super::{Delivery, Listening, Recovered, Served};
 use crate::{
-    admin::{Control, health},
-    server::{
-        ServerError, backup_schedule,
-        error::io_error,
-        node::{self, EndGuard, Ownership, TenureEnd},
-        shutdown::{self, StopSignals},
-    },
+    ServerError, backup_schedule,
+    error::io_error,
+    node::{self, EndGuard, Ownership, TenureEnd},
+    shutdown::{self, StopSignals},
 };
+use gridhook_admin::{Control, health};
 
 /// A server that serves.
 pub(super) struct Running {

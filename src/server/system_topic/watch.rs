@@ -10,16 +10,14 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{
-    control::{
-        registry::{Registry, SubscriptionSnapshot},
-        system_events::SystemEvents,
-    },
-    event::{SubscriptionKey, Timestamp, WallTime},
-    journal::Journal,
-    policy::record::{Health, HeldBy},
-    server::certificates::{ShownCertificate, ShownCertificates},
+use crate::certificates::{ShownCertificate, ShownCertificates};
+use gridhook_engine::control::{
+    registry::{Registry, SubscriptionSnapshot},
+    system_events::SystemEvents,
 };
+use gridhook_event::{SubscriptionKey, Timestamp, WallTime};
+use gridhook_journal::Journal;
+use gridhook_policy::record::{Health, HeldBy};
 
 /// What was reported.
 pub(super) struct Watch {

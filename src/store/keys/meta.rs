@@ -3,10 +3,7 @@
 use std::ops::Range;
 
 use super::{Field, KeyKind, prefix, range_of, start};
-use crate::{
-    event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey},
-    store::codec::RecordReader,
-};
+use gridhook_event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, codec::RecordReader};
 
 /// Prefix of the names of jobs that remove the records of a deleted subscription.
 const REAP: &str = "reap";

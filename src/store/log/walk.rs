@@ -1,17 +1,15 @@
 //! Reads the log chunk by chunk, each with a lookup by its key, to get around damaged blocks that stop an iterator.
 
 use super::{LogSlice, chunk_of};
-use crate::{
-    event::{PartitionId, Seq},
-    store::{Family, Store, StoreError, chunk::Chunk, damage, keys},
-};
+use crate::{Family, Store, StoreError, damage, keys};
+use gridhook_event::{PartitionId, Seq, chunk::Chunk};
 
 /// An upper bound of the events in a chunk. The search for the chunk of an event goes back no further.
 const CHUNK_EVENTS_MAX: u64 = 8192;
 
 /// The maximum number of sequences that one slice looks up. In a table with a damaged index no chunk is readable, so the
 /// search for the next one must be bounded.
-pub(crate) const LOOKUPS_MAX: u64 = 16_384;
+pub const LOOKUPS_MAX: u64 = 16_384;
 
 /// The result of looking up the chunk that starts at a sequence.
 enum ChunkLookup {
@@ -82,12 +80,7 @@ pub(super) fn chunk_containing(
 }
 
 /// Finds the first chunk that starts at `from` or later, before `end`.
-pub(crate) fn next_chunk(
-    store: &dyn Store,
-    partition: PartitionId,
-    from: Seq,
-    end: Seq,
-) -> Result<Option<Chunk>, StoreError> {
+pub fn next_chunk(store: &dyn Store, partition: PartitionId, from: Seq, end: Seq) -> Result<Option<Chunk>, StoreError> {
     for first in (from.0..end.0).take(LOOKUPS_MAX as usize).map(Seq) {
         if let ChunkLookup::Chunk(chunk) = look_up(store, partition, first)? {
             return Ok(Some(chunk));

@@ -1,7 +1,7 @@
 //! The record of how far a store has applied its changelog: sequence | chain 4 | epoch | number.
 
 use super::RecordLayout;
-use crate::store::codec::{RecordReader, put_varint};
+use gridhook_event::codec::{RecordReader, put_varint};
 
 /// A position in a changelog: behind the last record that was applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,10 +10,8 @@
 use std::collections::BTreeMap;
 
 use super::{take_outcome, take_reason};
-use crate::{
-    policy::record::{OutcomeCounts, lease::StepKind},
-    store::codec::{RecordReader, put_varint},
-};
+use gridhook_event::codec::{RecordReader, put_varint};
+use gridhook_policy::record::{OutcomeCounts, lease::StepKind};
 
 pub(super) fn put_counts(out: &mut Vec<u8>, OutcomeCounts { failed, dead_lettered, dropped, leases }: &OutcomeCounts) {
     put_varint(out, failed.len() as u64);

@@ -20,16 +20,16 @@ use super::{
     counts::{put_counts, take_counts},
     put_time, put_time_or_none, take_time, take_time_or_none, take_u32,
 };
-use crate::{
-    event::{Lane, Seq, Timestamp},
-    policy::{
-        outcome::Failure,
-        record::{
-            Counters, Cursor, EndpointId, FilteredOut, Health, HeldBy, LaneCursor, OPEN_EVENTS_MAX, PaceRecord, Rate,
-            SeqRuns, job::Job,
-        },
+use gridhook_event::{
+    Lane, Seq, Timestamp,
+    codec::{RecordReader, put_varint},
+};
+use gridhook_policy::{
+    outcome::Failure,
+    record::{
+        Counters, Cursor, EndpointId, FilteredOut, Health, HeldBy, LaneCursor, OPEN_EVENTS_MAX, PaceRecord, Rate,
+        SeqRuns, job::Job,
     },
-    store::codec::{RecordReader, put_varint},
 };
 
 /// The maximum number of open events in a lane: far beyond [`OPEN_EVENTS_MAX`], because events in flight of several parts of the

@@ -9,13 +9,13 @@ use super::{
     cursor::{counters, take_counters},
     put_time, take_time,
 };
-use crate::{
-    event::{Lane, Seq},
-    policy::record::{
-        Rate,
-        job::{Job, JobKind, JobState},
-    },
-    store::codec::{RecordReader, put_varint},
+use gridhook_event::{
+    Lane, Seq,
+    codec::{RecordReader, put_varint},
+};
+use gridhook_policy::record::{
+    Rate,
+    job::{Job, JobKind, JobState},
 };
 
 impl RecordLayout for Job {

@@ -1,11 +1,9 @@
 //! Ledger lines as they are stored, encoded once: a page of outcomes and the records of the ledger have the same bytes.
 
 use super::{RecordLayout, RecordReader, put_varint, take_event, take_line, take_runs, take_time, take_u32};
-use crate::{
-    event::{Lane, Seq, SubscriptionKey},
-    policy::record::{LedgerEntry, LedgerLine},
-    store::keys::LineKey,
-};
+use crate::keys::LineKey;
+use gridhook_event::{Lane, Seq, SubscriptionKey};
+use gridhook_policy::record::{LedgerEntry, LedgerLine};
 
 /// Ledger lines, encoded, in the order in which they were written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,11 +14,11 @@ pub struct EncodedLines {
 
 /// A line of [`EncodedLines`], and what decides its place among others.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct EncodedLine<'a> {
-    pub(crate) key: LineKey,
+pub struct EncodedLine<'a> {
+    pub key: LineKey,
     /// The end of its events.
-    pub(crate) end: Seq,
-    pub(crate) bytes: &'a [u8],
+    pub end: Seq,
+    pub bytes: &'a [u8],
     /// The part of `bytes` that is the entry, without lane and attempt.
     entry: &'a [u8],
 }
@@ -76,7 +74,7 @@ impl EncodedLines {
     }
 
     /// The lines, as those of a subscription.
-    pub(crate) fn of(&self, subscription_key: SubscriptionKey) -> impl Iterator<Item = EncodedLine<'_>> {
+    pub fn of(&self, subscription_key: SubscriptionKey) -> impl Iterator<Item = EncodedLine<'_>> {
         let mut reader = RecordReader::new(&self.bytes);
         // They were encoded here, or decoded when a page was read.
         let mut next = move || EncodedLine::take(subscription_key, &mut reader).expect("lines can be decoded");
@@ -113,13 +111,13 @@ impl<'a> EncodedLine<'a> {
     }
 
     /// The line.
-    pub(crate) fn decode(&self) -> LedgerLine {
+    pub fn decode(&self) -> LedgerLine {
         take_line(&mut RecordReader::new(self.bytes)).expect("lines can be decoded")
     }
 }
 
 /// The record of lines that share one.
-pub(crate) fn ledger_record(lines: &[EncodedLine<'_>]) -> Vec<u8> {
+pub fn ledger_record(lines: &[EncodedLine<'_>]) -> Vec<u8> {
     let mut record = Vec::with_capacity(RECORD_BYTES + lines.iter().map(|line| line.bytes.len()).sum::<usize>());
     if let [line] = lines {
         record.push(LedgerEntry::VERSION);

@@ -14,9 +14,9 @@
 use bytes::Bytes;
 
 use super::{EncodedLines, RecordLayout, take_u32};
-use crate::{
-    event::{PartitionId, SubscriptionId, SubscriptionKey},
-    store::codec::{RecordReader, put_varint},
+use gridhook_event::{
+    PartitionId, SubscriptionId, SubscriptionKey,
+    codec::{RecordReader, put_varint},
 };
 
 /// Flags of an entry.

@@ -10,9 +10,9 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::{RecordLayout, put_time, put_time_or_none, take_time, take_time_or_none};
-use crate::{
-    event::{Event, Schema, Seq, Timestamp},
-    store::codec::{RecordReader, put_varint},
+use gridhook_event::{
+    Event, Schema, Seq, Timestamp,
+    codec::{RecordReader, put_varint},
 };
 
 /// The first 128 bits of a SHA-256 hash of what identifies an event in its topic. Two ids with the same digest would be

@@ -3,7 +3,7 @@
 use rocksdb::properties;
 
 use super::RocksStore;
-use crate::store::{
+use crate::{
     Family,
     figures::{FamilyFigures, StoreFigures},
 };

@@ -21,12 +21,10 @@ use rocksdb::{
 };
 
 use crate::{
-    event::{PartitionId, Seq, Timestamp},
-    store::{
-        chunk, id_filter, keys,
-        records::{FloorRecord, PublishedId, StoredRecord},
-    },
+    id_filter, keys,
+    records::{FloorRecord, PublishedId, StoredRecord},
 };
+use gridhook_event::{PartitionId, Seq, Timestamp, chunk};
 
 /// The floor of every partition that has one, and the time up to which windows of duplicate detection have ended.
 #[derive(Clone, Debug, Default)]

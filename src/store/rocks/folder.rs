@@ -19,7 +19,7 @@ use rustix::{
 };
 
 use super::{OpenError, options::BUFFER};
-use crate::store::Family;
+use crate::Family;
 
 /// Files in the folder are readable only by the server's own user.
 const PRIVATE: u32 = 0o600;
@@ -49,12 +49,12 @@ pub(super) struct DataFolder {
 
 /// The lock of a data folder, held as long as the file is open.
 #[derive(Debug)]
-pub(crate) struct FolderLock {
+pub struct FolderLock {
     file: File,
 }
 
 impl FolderLock {
-    pub(crate) fn take(path: &Path) -> Result<Self, OpenError> {
+    pub fn take(path: &Path) -> Result<Self, OpenError> {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -75,7 +75,7 @@ impl FolderLock {
     }
 
     /// Takes the lock if the folder has a lock file. Creates none: the folder may be a backup or read-only.
-    pub(crate) fn take_if_there(path: &Path) -> Result<Option<Self>, OpenError> {
+    pub fn take_if_there(path: &Path) -> Result<Option<Self>, OpenError> {
         match path.join("lock").try_exists() {
             Ok(false) => return Ok(None),
             Ok(true) => {}

@@ -19,12 +19,10 @@ use super::{
     read,
 };
 use crate::{
-    event::{PartitionId, Seq},
-    store::{
-        Batch, Family, Store, StoreError, Visit, damage, keys,
-        watermark::{self, WatermarkValue},
-    },
+    Batch, Family, Store, StoreError, Visit, damage, keys,
+    watermark::{self, WatermarkValue},
 };
+use gridhook_event::{PartitionId, Seq};
 
 /// A store that is opened read-only.
 #[derive(Debug)]
@@ -53,7 +51,7 @@ impl ReadOnlyStore {
     }
 
     /// Opens RocksDB's folder `store`, which must contain all changes up to `acknowledged`.
-    pub(crate) fn at(
+    pub fn at(
         store: &Path,
         acknowledged: u64,
         wanted: &RocksOptions,

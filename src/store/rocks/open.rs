@@ -22,7 +22,7 @@ use super::{
     received,
     trim::Trimmer,
 };
-use crate::store::{
+use crate::{
     Family, Store, StoreError,
     keys::{self, MetaKind},
     migrate::{self, migrate},

@@ -21,7 +21,7 @@ use rocksdb::{
 };
 
 use super::floors::PartitionFloors;
-use crate::store::Family;
+use crate::Family;
 
 /// 8 MiB for each family: RocksDB recovers from a full disk when the size of one buffer is free.
 pub(super) const BUFFER: usize = 8 << 20;

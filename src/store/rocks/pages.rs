@@ -32,12 +32,10 @@ use rocksdb::WriteOptions;
 use self::state::{PagesState, Unstored};
 use super::{RocksStore, of_rocksdb};
 use crate::{
-    event::SubscriptionKey,
-    store::{
-        Batch, Family, Store, StoreError, Visit, WriteOp, damage, keys,
-        records::{EncodedLines, OutcomePage, PageEntry, StoredRecord},
-    },
+    Batch, Family, Store, StoreError, Visit, WriteOp, damage, keys,
+    records::{EncodedLines, OutcomePage, PageEntry, StoredRecord},
 };
+use gridhook_event::SubscriptionKey;
 
 /// What pages have and records do not.
 #[derive(Debug, Default)]

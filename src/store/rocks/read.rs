@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rocksdb::{ColumnFamily, DB, ReadOptions};
 
 use super::of_rocksdb;
-use crate::store::{StoreError, Visit};
+use crate::{StoreError, Visit};
 
 pub(super) fn get(db: &DB, family: &ColumnFamily, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
     let found = db.get_pinned_cf(family, key).map_err(of_rocksdb)?;

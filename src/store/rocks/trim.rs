@@ -12,10 +12,8 @@ use std::{
 use rocksdb::DB;
 
 use super::{of_rocksdb, read};
-use crate::{
-    event::{PartitionId, Seq},
-    store::{Family, StoreError, chunk, keys},
-};
+use crate::{Family, StoreError, keys};
+use gridhook_event::{PartitionId, Seq, chunk};
 
 type Failed = Mutex<Option<StoreError>>;
 

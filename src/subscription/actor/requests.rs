@@ -1,11 +1,9 @@
 //! Operators' requests to a subscription, on their way from the shared state to the core.
 
 use super::SubscriptionActor;
-use crate::{
-    event::Timestamp,
-    policy::{Input, record::Command},
-    subscription::shared_state::ActorRequest,
-};
+use crate::shared_state::ActorRequest;
+use gridhook_event::Timestamp;
+use gridhook_policy::{Input, record::Command};
 
 impl SubscriptionActor {
     /// Takes operators' requests. One that is carried out in parts is answered before the next one is taken.

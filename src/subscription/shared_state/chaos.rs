@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use actix::Addr;
 
 use super::SharedState;
-use crate::subscription::SubscriptionActor;
+use crate::SubscriptionActor;
 
 impl SharedState {
     /// The actor of the current incarnation.
@@ -45,7 +45,7 @@ impl SharedState {
     }
 
     /// Whether this task must panic.
-    pub(in crate::subscription) fn is_doomed(&self) -> bool {
+    pub fn is_doomed(&self) -> bool {
         // Read first, so that the usual case writes nothing.
         self.doomed.load(Ordering::Relaxed) > 0
             && self.doomed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |doomed| doomed.checked_sub(1)).is_ok()

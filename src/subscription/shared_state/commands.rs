@@ -9,10 +9,8 @@ use std::collections::VecDeque;
 use tokio::sync::oneshot;
 
 use super::SharedState;
-use crate::{
-    event::Lane,
-    policy::record::{Command, CommandRefused, RedrivePage, RetryRequest},
-};
+use gridhook_event::Lane;
+use gridhook_policy::record::{Command, CommandRefused, RedrivePage, RetryRequest};
 
 /// The result of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +26,7 @@ type CommandReply = oneshot::Sender<Result<CommandResult, CommandRefused>>;
 
 /// What a reply answers.
 #[derive(Debug)]
-pub(in crate::subscription) enum ActorRequest {
+pub enum ActorRequest {
     /// An operator's command.
     Command(Command),
     /// Pending deliveries to retry now.
@@ -88,11 +86,11 @@ impl CommandQueue {
 
 /// The commands in a write. Their requesters get an error if it is dropped.
 #[derive(Debug)]
-pub(in crate::subscription) struct WrittenCommands(Vec<WaitingRequest>);
+pub(crate) struct WrittenCommands(Vec<WaitingRequest>);
 
 impl WrittenCommands {
     /// The write is durable.
-    pub(in crate::subscription) fn answer(self) {
+    pub(crate) fn answer(self) {
         for WaitingRequest { result, reply, .. } in self.0 {
             // The requester may have gone. The command took effect all the same.
             reply.send(Ok(result)).ok();
@@ -129,7 +127,7 @@ impl SharedState {
     }
 
     /// Takes the next request. Its answer follows from [`SharedState::accept`] or [`SharedState::refuse`].
-    pub(in crate::subscription) fn next_request(&self) -> Option<ActorRequest> {
+    pub fn next_request(&self) -> Option<ActorRequest> {
         let queue = &mut self.lock().commands;
         let next = queue.waiting.get_mut(queue.taken)?;
         queue.taken += 1;
@@ -141,7 +139,7 @@ impl SharedState {
     }
 
     /// The core takes the last request, which begins this job. The next write contains it.
-    pub(in crate::subscription) fn accept(&self, job: Option<Lane>) {
+    pub fn accept(&self, job: Option<Lane>) {
         let queue = &mut self.lock().commands;
         if let Some(last) = queue.taken.checked_sub(1).and_then(|last| queue.waiting.get_mut(last)) {
             last.result.job = job;
@@ -149,7 +147,7 @@ impl SharedState {
     }
 
     /// The core refuses the last request.
-    pub(in crate::subscription) fn refuse(&self, why: CommandRefused) {
+    pub fn refuse(&self, why: CommandRefused) {
         let queue = &mut self.lock().commands;
         if let Some(last) = queue.taken.checked_sub(1) {
             queue.taken = last;

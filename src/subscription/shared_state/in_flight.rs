@@ -8,15 +8,13 @@ use std::sync::Arc;
 use tokio::task::AbortHandle;
 
 use super::{InFlightRequest, SharedState, SharedStateMessage};
-use crate::{
-    event::{Incarnation, Lane, RequestId, Seq},
-    policy::{Input, OutgoingBatch, order::OrderHash, outcome::RequestResult},
-    telemetry::trace::SpanContext,
-};
+use gridhook_event::{Incarnation, Lane, RequestId, Seq};
+use gridhook_policy::{Input, OutgoingBatch, order::OrderHash, outcome::RequestResult};
+use gridhook_telemetry::trace::SpanContext;
 
 impl SharedState {
     /// Notes a request that is about to be sent. False if a later incarnation has begun: then it must not be sent.
-    pub(in crate::subscription) fn begin_request(&self, incarnation: Incarnation, request: Arc<OutgoingBatch>) -> bool {
+    pub fn begin_request(&self, incarnation: Incarnation, request: Arc<OutgoingBatch>) -> bool {
         let mut inner = self.lock();
         if inner.incarnation != incarnation {
             return false;
@@ -30,28 +28,28 @@ impl SharedState {
     }
 
     /// Sets the task that makes the request.
-    pub(in crate::subscription) fn set_task(&self, id: RequestId, task: AbortHandle) {
+    pub fn set_task(&self, id: RequestId, task: AbortHandle) {
         if let Some(in_flight) = self.lock().requests.get_mut(id) {
             in_flight.task = Some(task);
         }
     }
 
     /// Sets the span of the attempt.
-    pub(in crate::subscription) fn set_span(&self, id: RequestId, span: SpanContext) {
+    pub fn set_span(&self, id: RequestId, span: SpanContext) {
         if let Some(in_flight) = self.lock().requests.get_mut(id) {
             in_flight.span = Some(span);
         }
     }
 
     /// Those of these requests that have a span.
-    pub(in crate::subscription) fn traced(&self, ids: &[RequestId]) -> Vec<(Arc<OutgoingBatch>, SpanContext)> {
+    pub fn traced(&self, ids: &[RequestId]) -> Vec<(Arc<OutgoingBatch>, SpanContext)> {
         let inner = self.lock();
         let found = ids.iter().filter_map(|id| inner.requests.get(*id));
         found.filter_map(|in_flight| Some((Arc::clone(&in_flight.request), in_flight.span.clone()?))).collect()
     }
 
     /// Notes the result of a request. Only the first call for a request counts.
-    pub(in crate::subscription) fn finished(&self, id: RequestId, answer: RequestResult) {
+    pub fn finished(&self, id: RequestId, answer: RequestResult) {
         let mut inner = self.lock();
         let Some(in_flight) = inner.requests.get_mut(id).filter(|in_flight| in_flight.answer.is_none()) else {
             return;
@@ -65,7 +63,7 @@ impl SharedState {
     }
 
     /// A request timed out and waits for a late response. [`SharedState::end_late`] reports its end.
-    pub(in crate::subscription) fn mark_late(&self, id: RequestId) {
+    pub fn mark_late(&self, id: RequestId) {
         let mut inner = self.lock();
         let Some(in_flight) = inner.requests.get_mut(id) else { return };
         let (request, task) = (Arc::clone(&in_flight.request), in_flight.task.take());
@@ -77,7 +75,7 @@ impl SharedState {
     }
 
     /// The wait for a late response ended; `taken` says whether a success arrived.
-    pub(in crate::subscription) fn end_late(&self, id: RequestId, taken: bool) {
+    pub fn end_late(&self, id: RequestId, taken: bool) {
         let mut inner = self.lock();
         let Some(late) = &mut inner.late_requests else { return };
         let Some(request) = late.end(id).filter(|_| taken) else { return };
@@ -88,7 +86,7 @@ impl SharedState {
 
     /// A write of `incarnation` is durable: outcomes of requests, late successes (`late`), and items that a late success
     /// settled and that are removed from other requests (`struck`).
-    pub(in crate::subscription) fn on_durable(
+    pub fn on_durable(
         &self,
         incarnation: Incarnation,
         requests: &[RequestId],

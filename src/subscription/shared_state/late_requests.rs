@@ -13,7 +13,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use tokio::task::AbortHandle;
 
-use crate::{event::RequestId, policy::OutgoingBatch};
+use gridhook_event::RequestId;
+use gridhook_policy::OutgoingBatch;
 
 /// 64 is more than an endpoint that hangs can accumulate before it is suspended: sixteen requests at once, each 30 s,
 /// and two and a half minutes more for a late response.

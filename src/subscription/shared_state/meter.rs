@@ -5,12 +5,10 @@
 use std::sync::OnceLock;
 
 use super::SharedState;
-use crate::{
-    metrics::{DURATIONS, EVENTS, Histogram, HistogramCounts, PHASES, WAITS},
-    policy::{
-        OutgoingBatch, SendItem,
-        outcome::{Elapsed, Outcome, RequestPhases, RequestResult},
-    },
+use gridhook_metrics::{DURATIONS, EVENTS, Histogram, HistogramCounts, PHASES, WAITS};
+use gridhook_policy::{
+    OutgoingBatch, SendItem,
+    outcome::{Elapsed, Outcome, RequestPhases, RequestResult},
 };
 
 /// The phases of a request, in order.

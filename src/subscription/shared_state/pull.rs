@@ -14,12 +14,10 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::SharedState;
-use crate::{
-    event::{Event, Timestamp},
-    policy::{
-        Input,
-        record::lease::{Lease, LeaseAction, LeaseClaim, LeaseResult, ReceiveId},
-    },
+use gridhook_event::{Event, Timestamp};
+use gridhook_policy::{
+    Input,
+    record::lease::{Lease, LeaseAction, LeaseClaim, LeaseResult, ReceiveId},
 };
 
 /// The events that a client received, with their leases.
@@ -161,7 +159,7 @@ impl SharedState {
 
     /// Hands over events that are durably leased to the client. If the client has gone, returns the input that takes
     /// them back.
-    pub(in crate::subscription) fn hand_over(&self, to: ReceiveId, events: Received) -> Option<Input> {
+    pub fn hand_over(&self, to: ReceiveId, events: Received) -> Option<Input> {
         let waiting = self.lock().queue.as_mut().and_then(|queue| queue.waiting.remove(&to));
         let left = match waiting {
             Some((_, reply)) => reply.send(events).err()?,
@@ -171,7 +169,7 @@ impl SharedState {
     }
 
     /// Answers a claim.
-    pub(in crate::subscription) fn report_results(&self, to: u64, verdicts: Vec<LeaseResult>) {
+    pub fn report_results(&self, to: u64, verdicts: Vec<LeaseResult>) {
         if let Some(reply) = self.lock().queue.as_mut().and_then(|queue| queue.claims.remove(&to)) {
             // The client may have gone. The claim took effect all the same.
             reply.send(verdicts).ok();

@@ -7,12 +7,10 @@ use std::{
 };
 
 use super::SharedState;
-use crate::{
-    event::{Event, Lane, Seq},
-    policy::{
-        SendItem,
-        record::{Cursor, RecordChange},
-    },
+use gridhook_event::{Event, Lane, Seq};
+use gridhook_policy::{
+    SendItem,
+    record::{Cursor, RecordChange},
 };
 
 /// An event that was the current event in this many panics is quarantined.
@@ -150,18 +148,18 @@ impl Drop for CurrentEvent<'_> {
 
 impl SharedState {
     /// Runs code that can panic on the content of this event. If the actor panics meanwhile, the event is the suspect.
-    pub(in crate::subscription) fn on_event<T>(&self, item: SendItem, event: &Event, act: impl FnOnce() -> T) -> T {
+    pub fn on_event<T>(&self, item: SendItem, event: &Event, act: impl FnOnce() -> T) -> T {
         let _current = CurrentEvent { shared: self, item, event };
         act()
     }
 
     /// Whether chaos makes the actor panic on an event.
-    pub(in crate::subscription) fn is_poisoned(&self) -> bool {
+    pub fn is_poisoned(&self) -> bool {
         self.has_poison.load(Ordering::Acquire)
     }
 
     /// Panics if chaos makes the actor panic on this event.
-    pub(in crate::subscription) fn panic_if_poisoned(&self, event: &Event) {
+    pub fn panic_if_poisoned(&self, event: &Event) {
         let mut inner = self.lock();
         if let Some((poisoned, times)) = inner.suspects.as_mut().and_then(|suspects| suspects.poison.as_deref_mut())
             && **poisoned == *event.id()
@@ -174,7 +172,7 @@ impl SharedState {
     }
 
     /// The quarantined events of a lane. Usually empty.
-    pub(in crate::subscription) fn quarantined_seqs(&self, lane: Lane) -> Vec<Seq> {
+    pub fn quarantined_seqs(&self, lane: Lane) -> Vec<Seq> {
         let inner = self.lock();
         let suspects = inner.suspects.iter().flat_map(|suspects| &suspects.suspects);
         let quarantined = suspects.filter(|((of, _), suspect)| *of == lane && suspect.deaths >= DEATHS_MAX);

@@ -4,12 +4,10 @@
 use std::sync::{MutexGuard, PoisonError};
 
 use super::SharedState;
-use crate::{
-    event::{Lane, Seq},
-    policy::record::{
-        Cursor, EndpointView, LaneCursor,
-        job::{Job, JobKind},
-    },
+use gridhook_event::{Lane, Seq};
+use gridhook_policy::record::{
+    Cursor, EndpointView, LaneCursor,
+    job::{Job, JobKind},
 };
 
 /// The state of a subscription, for metrics and operators.
@@ -75,7 +73,7 @@ impl SharedState {
     }
 
     /// Sets the state from the cursor and the endpoint.
-    pub(in crate::subscription) fn set_state(&self, cursor: &Cursor, endpoint: EndpointView) {
+    pub fn set_state(&self, cursor: &Cursor, endpoint: EndpointView) {
         let bare = |lane: &LaneCursor| LaneCursor {
             lane: lane.lane,
             read: lane.read,
@@ -96,7 +94,7 @@ impl SharedState {
     }
 
     /// Notes a job whose end is being written.
-    pub(in crate::subscription) fn job_ends(&self, job: &Job) {
+    pub fn job_ends(&self, job: &Job) {
         self.view().ending.push(job.clone());
     }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use super::{AttributeValue, Span, SpanContext};
-use crate::event::{Timestamp, WallTime};
+use gridhook_event::{Timestamp, WallTime};
 
 /// OTLP's status of a failed span.
 const STATUS_ERROR: u32 = 2;

@@ -17,7 +17,8 @@ use std::{
 use reqwest::{Client, Url, header::CONTENT_TYPE, redirect};
 
 use super::{Span, Tracer, TracerShared, encode};
-use crate::{clock::Clock, config::Telemetry};
+use gridhook_clock::Clock;
+use gridhook_config::Telemetry;
 
 /// 512 spans: the usual batch of OpenTelemetry's own exporters.
 const BATCH_SPANS_MAX: usize = 512;

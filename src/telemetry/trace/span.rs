@@ -1,7 +1,7 @@
 //! Spans and their attributes.
 
 use super::{SpanContext, SpanId};
-use crate::event::Timestamp;
+use gridhook_event::Timestamp;
 
 /// The kind of a span, with OTLP's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

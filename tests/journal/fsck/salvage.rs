@@ -150,7 +150,7 @@ fn is_there(store: &MemoryStore, seq: u64) -> bool {
     let range = keys::log_of(PARTITION).start..log(seq + 1);
     let chunk = store.last(Family::Log, &range.start, &range.end).expect("readable").and_then(|(key, value)| {
         let (_, first) = keys::parse_log(&key)?;
-        gridhook::store::chunk::Chunk::decode(first, value).ok()
+        gridhook::event::chunk::Chunk::decode(first, value).ok()
     });
     chunk.is_some_and(|chunk| chunk.end() > Seq(seq))
         || store.get(Family::Carried, &carried(seq)).expect("readable").is_some()
@@ -161,7 +161,7 @@ fn above(store: &MemoryStore) -> Seq {
     let place = |(family, key): (Family, Vec<u8>), value: Vec<u8>| match family {
         Family::Log => {
             let (_, first) = keys::parse_log(&key)?;
-            Some(gridhook::store::chunk::Chunk::decode(first, value.into()).ok()?.end())
+            Some(gridhook::event::chunk::Chunk::decode(first, value.into()).ok()?.end())
         }
         Family::Cursor => Cursor::decode(&value).ok()?.lanes.iter().map(|lane| lane.read).max(),
         Family::Pending => keys::parse_pending(&key).map(|(_, seq, ..)| seq.plus(1)),

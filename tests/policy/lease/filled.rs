@@ -1,13 +1,15 @@
 //! The number of events that a client receives if the log has more than are ready.
 
 use gridhook::{
-    event::{Event, Lane, RequestId, Seq},
+    event::{
+        Event, Lane, RequestId, Seq,
+        chunk::{Chunk, LogTail},
+    },
     policy::{
         CoreStep, Effect, Input, PullSettings, Subscription, SubscriptionSettings, batch,
         record::{Cursor, LaneCursor, lease::ReceiveId},
         retry::Jitter,
     },
-    store::chunk::{Chunk, LogTail},
 };
 
 use super::{

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use gridhook::{
-    event::{Event, Lane, RequestId, Seq, Timestamp},
+    event::{
+        Event, Lane, RequestId, Seq, Timestamp,
+        chunk::{Chunk, LogTail},
+    },
     policy::{
         Effect, Input, PullSettings, Subscription, SubscriptionSettings,
         outcome::LastOutcome,
@@ -13,7 +16,6 @@ use gridhook::{
         },
         retry::Jitter,
     },
-    store::chunk::{Chunk, LogTail},
 };
 
 use super::super::{driver::START, plain, sealed};

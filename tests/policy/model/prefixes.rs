@@ -4,8 +4,8 @@
 //! Replays are left out: their counters say how each event ended, which a process behind a cut has not seen.
 
 use gridhook::{
-    cli::fsck::decoders,
     repair::fsck,
+    storage::decoders,
     store::records::{FloorRecord, StoredRecord},
 };
 

@@ -7,23 +7,23 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+pub use self::view::namespace_view;
 use super::{
     Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_same_name, drop_read_only, merge, parse,
     read, refuse_unsupported,
     topic::{IDENTITY_TYPE, IP_RULE_ACTION, LOCATION, PUBLIC_NETWORK_ACCESS, check_scope_part, check_top_name},
     value_of,
 };
-use crate::{
-    api::{
-        namespace::{NamespaceBody, NamespaceBodyProperties},
-        topic::IngressBody,
-    },
-    control::record::{
-        ingress::IngressSettings,
-        namespace::{NamespaceRecord, StoredNamespaceProperties},
-        topic::{AccessKeys, ArmScope, TopicKind},
-    },
-    event::{Name, Schema},
+use crate::model::topic::settle_ingress;
+use gridhook_api::{
+    namespace::{NamespaceBody, NamespaceBodyProperties},
+    topic::IngressBody,
+};
+use gridhook_event::{Name, Schema};
+use gridhook_record::{
+    ingress::IngressSettings,
+    namespace::{NamespaceRecord, StoredNamespaceProperties},
+    topic::{AccessKeys, ArmScope, TopicKind},
 };
 
 /// Allowed throughput units, as in Azure.
@@ -113,7 +113,7 @@ impl NamespaceSpec {
         Ok(Self {
             location: body.location,
             tags: body.tags.unwrap_or_default(),
-            ingress: asked.settle(TopicKind::NamespaceTopic, Schema::CloudEvents, None)?,
+            ingress: settle_ingress(asked, TopicKind::NamespaceTopic, Schema::CloudEvents, None)?,
             azure_properties: StoredNamespaceProperties {
                 sku,
                 identity: body.identity,
@@ -152,7 +152,7 @@ impl NamespaceSpec {
 }
 
 /// The settable properties as JSON.
-pub(in crate::admin) fn set(record: &NamespaceRecord) -> Value {
+pub(crate) fn set(record: &NamespaceRecord) -> Value {
     value_of(&settable(record))
 }
 

@@ -2,26 +2,22 @@
 
 use serde_json::Value;
 
-use crate::{
-    admin::model::{
-        Editions, Enumeration, InvalidRequest, ValueRange, canonicalize, check_name, check_same_name, drop_read_only,
-        duration, merge, parse, read,
-        topic::{check_duplicate_window, check_partition_count, schema_name},
-        value_of,
-    },
-    api::{
-        namespace::{
-            NamespaceTopicBody, NamespaceTopicBodyProperties, NamespaceTopicView, NamespaceTopicViewProperties,
-        },
-        resource::SystemDataView,
-    },
-    control::record::{
-        ingress::{IngressSettings, SchemaValidation},
-        namespace::NamespaceRecord,
-        subscription::SubscriptionRecord,
-        topic::{AccessKeys, NamespaceMembership, StoredTopicProperties, TopicKind, TopicRecord},
-    },
-    event::{Name, Schema},
+use crate::model::system_data::system_data_view;
+use crate::model::{
+    Editions, Enumeration, InvalidRequest, ValueRange, canonicalize, check_name, check_same_name, drop_read_only,
+    duration, merge, parse, read,
+    topic::{check_duplicate_window, check_partition_count, schema_name},
+    value_of,
+};
+use gridhook_api::namespace::{
+    NamespaceTopicBody, NamespaceTopicBodyProperties, NamespaceTopicView, NamespaceTopicViewProperties,
+};
+use gridhook_event::{Name, Schema};
+use gridhook_record::{
+    ingress::{IngressSettings, SchemaValidation},
+    namespace::NamespaceRecord,
+    subscription::SubscriptionRecord,
+    topic::{AccessKeys, NamespaceMembership, StoredTopicProperties, TopicKind, TopicRecord},
 };
 
 /// Default edition of a new topic.
@@ -137,7 +133,7 @@ impl NamespaceTopicSpec {
 }
 
 /// The settable properties as JSON.
-pub(in crate::admin) fn set(record: &TopicRecord) -> Value {
+pub(crate) fn set(record: &TopicRecord) -> Value {
     value_of(&NamespaceTopicBody {
         name: None,
         properties: Some(NamespaceTopicBodyProperties {
@@ -175,24 +171,22 @@ pub fn fits(subscription: &SubscriptionRecord, topic: &TopicRecord) -> Result<()
     Err(InvalidRequest::new("properties.eventRetentionInDays", problem))
 }
 
-impl NamespaceTopicView {
-    /// The view of `record`.
-    pub fn new(record: &TopicRecord) -> Self {
-        Self {
-            id: record.resource_id(),
-            name: record.name.to_string(),
-            kind: "Microsoft.EventGrid/namespaces/topics".to_owned(),
-            system_data: record.system_data.as_ref().map(SystemDataView::new),
-            properties: NamespaceTopicViewProperties {
-                provisioning_state: "Succeeded".to_owned(),
-                publisher_type: CUSTOM.to_owned(),
-                input_schema: schema_name(record.input_schema).to_owned(),
-                event_retention_in_days: retention_days(record),
-                duplicate_detection_history_time_window: record.ingress.duplicate_window_s.map(duration::iso),
-                schema_validation: record.ingress.declared_schema_validation(),
-                partition_count: record.declared_partition_count(),
-                edition: record.edition.clone(),
-            },
-        }
+/// The view of `record`.
+pub fn namespace_topic_view(record: &TopicRecord) -> NamespaceTopicView {
+    NamespaceTopicView {
+        id: record.resource_id(),
+        name: record.name.to_string(),
+        kind: "Microsoft.EventGrid/namespaces/topics".to_owned(),
+        system_data: record.system_data.as_ref().map(system_data_view),
+        properties: NamespaceTopicViewProperties {
+            provisioning_state: "Succeeded".to_owned(),
+            publisher_type: CUSTOM.to_owned(),
+            input_schema: schema_name(record.input_schema).to_owned(),
+            event_retention_in_days: retention_days(record),
+            duplicate_detection_history_time_window: record.ingress.duplicate_window_s.map(duration::iso),
+            schema_validation: record.ingress.declared_schema_validation(),
+            partition_count: record.declared_partition_count(),
+            edition: record.edition.clone(),
+        },
     }
 }

@@ -6,15 +6,13 @@
 use serde_json::{Map, Value};
 
 use super::check::length;
-use crate::{
-    admin::model::{EditionRanges, InvalidRequest},
-    event::Schema,
-    policy::filter::{
-        advanced::{AdvancedFilter, Operator},
-        key::FilterKey,
-        number::ExactNumber,
-        text::FoldedText,
-    },
+use crate::model::{EditionRanges, InvalidRequest};
+use gridhook_event::Schema;
+use gridhook_policy::filter::{
+    advanced::{AdvancedFilter, Operator},
+    key::FilterKey,
+    number::ExactNumber,
+    text::FoldedText,
 };
 
 /// The values of `operatorType`.

@@ -5,14 +5,12 @@
 use serde_json::{Map, Value};
 
 use super::secrets::HIDDEN;
-use crate::{
-    admin::model::{BODY, InvalidRequest, read as read_value, value_of},
-    api::subscription::AttributeMappingBody,
-    event::Schema,
-    policy::{
-        filter::key::FilterKey,
-        property::{self, DeliveryProperty, PROPERTIES_MAX, PropertySource},
-    },
+use crate::model::{BODY, InvalidRequest, read as read_value, value_of};
+use gridhook_api::subscription::AttributeMappingBody;
+use gridhook_event::Schema;
+use gridhook_policy::{
+    filter::key::FilterKey,
+    property::{self, DeliveryProperty, PROPERTIES_MAX, PropertySource},
 };
 
 /// The values of `type`.

@@ -6,15 +6,13 @@ use humantime_serde::re::humantime::{format_duration, parse_duration};
 use url::Url;
 
 use super::advanced;
-use crate::{
-    admin::model::{EditionRanges, InvalidRequest, ValueRange, instant, topic::schema_name as input_schema_name},
-    api::subscription::{BlobBody, DeadLetterBody, FilterBody, OrderingBody},
-    control::record::subscription::{
-        OnGone, RetryPolicy, RetryScheduleSpec, StartsFrom, StorageBlobDestination, SubscriptionRecord, TokenAudience,
-        Webhook,
-    },
-    event::{Schema, Timestamp},
-    policy::filter::{Filter, key::FilterKey},
+use crate::model::{EditionRanges, InvalidRequest, ValueRange, instant, topic::schema_name as input_schema_name};
+use gridhook_api::subscription::{BlobBody, DeadLetterBody, FilterBody, OrderingBody};
+use gridhook_event::{Schema, Timestamp};
+use gridhook_policy::filter::{Filter, key::FilterKey};
+use gridhook_record::subscription::{
+    OnGone, RetryPolicy, RetryScheduleSpec, StartsFrom, StorageBlobDestination, SubscriptionRecord, TokenAudience,
+    Webhook,
 };
 
 /// Checks an endpoint URL. Errors never contain it, because it may have a secret.

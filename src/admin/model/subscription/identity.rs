@@ -6,12 +6,10 @@
 
 use serde_json::{Value, json};
 
-use crate::{
-    admin::model::{InvalidRequest, canonicalize, read, take},
-    control::record::subscription::{
-        ManagedIdentities, ResourceIdentity, ResourceIdentityKind, SubscriptionRecord, Webhook,
-    },
-    deliver::resource::Resource,
+use crate::model::{InvalidRequest, canonicalize, read, take};
+use gridhook_deliver::resource::Resource;
+use gridhook_record::subscription::{
+    ManagedIdentities, ResourceIdentity, ResourceIdentityKind, SubscriptionRecord, Webhook,
 };
 
 /// Values of `identity.type` of an event subscription.

@@ -1,35 +1,34 @@
 //! Event subscriptions, as the control plane speaks of them.
 
 mod advanced;
-pub(in crate::admin) mod attribute;
+pub(crate) mod attribute;
 mod check;
 mod destination;
 mod identity;
-pub(in crate::admin) mod namespace;
-pub(in crate::admin) mod secrets;
+pub(crate) mod namespace;
+pub(crate) mod secrets;
 pub mod test;
-pub(in crate::admin) mod transform;
+pub(crate) mod transform;
 mod view;
 
 use serde_json::Value;
 
+pub use self::view::{provisioned_subscription_view, subscription_view};
 pub use self::{check::fits, view::PathForm};
 use super::{
     EditionRanges, Enumeration, InvalidRequest, canonicalize, check_name, check_same_name, drop_read_only, merge,
     parse, read, take, text_at, value_of,
 };
-use crate::{
-    api::subscription::{
-        BlobBody, DeadLetterBody, DestinationBody, FilterBody, RetryPolicyBody, SubscriptionBody,
-        SubscriptionBodyProperties,
-    },
-    control::record::{
-        subscription::{ManagedIdentities, OnGone, RetryPolicy, StorageBlobDestination, SubscriptionRecord},
-        topic::{TopicKind, TopicRecord},
-    },
-    deliver::resource::Resource,
-    event::{Name, SubscriptionId},
-    policy::filter::Filter,
+use crate::model::subscription::destination::destination_body;
+use gridhook_api::subscription::{
+    BlobBody, DeadLetterBody, FilterBody, RetryPolicyBody, SubscriptionBody, SubscriptionBodyProperties,
+};
+use gridhook_deliver::resource::Resource;
+use gridhook_event::{Name, SubscriptionId};
+use gridhook_policy::filter::Filter;
+use gridhook_record::{
+    subscription::{ManagedIdentities, OnGone, RetryPolicy, StorageBlobDestination, SubscriptionRecord},
+    topic::{TopicKind, TopicRecord},
 };
 
 const READ_ONLY: [&str; 5] = [
@@ -154,7 +153,8 @@ fn record(
     let retry = properties.retry_policy.unwrap_or_default();
     let delivery_schema = check::delivery_schema(properties.event_delivery_schema.as_deref(), topic.input_schema)?;
     let dead_letter = properties.dead_letter_destination.map(|given| check::dead_letter(given, ranges)).transpose()?;
-    let (webhook, resource) = properties.destination.read(topic.input_schema, delivery_schema, ranges)?;
+    let (webhook, resource) =
+        destination::read_destination(properties.destination, topic.input_schema, delivery_schema, ranges)?;
     let (order_key, order_blocks) = check::ordering(properties.ordering, topic.input_schema)?;
     identity::check(identities.delivery.as_ref(), &webhook, resource.as_ref())?;
     let record = SubscriptionRecord {
@@ -193,7 +193,7 @@ fn record(
 }
 
 /// The settable properties as JSON, with secrets.
-pub(in crate::admin) fn set(record: &SubscriptionRecord, topic: &TopicRecord) -> Value {
+pub(crate) fn set(record: &SubscriptionRecord, topic: &TopicRecord) -> Value {
     match topic.kind() {
         TopicKind::NamespaceTopic => namespace::settable(record),
         TopicKind::Topic | TopicKind::Domain => identified(record),
@@ -234,7 +234,7 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
         system_data: _,
     } = record;
     SubscriptionBodyProperties {
-        destination: DestinationBody::of(record),
+        destination: destination_body(record),
         delivery_with_resource_identity: None,
         filter: Some(filter_body(filter)),
         labels: Some(labels.clone()),

@@ -5,10 +5,8 @@
 
 use serde_json::Value;
 
-use crate::{
-    control::record::subscription::{Signing, SubscriptionRecord, Webhook},
-    policy::property::PropertySource,
-};
+use gridhook_policy::property::PropertySource;
+use gridhook_record::subscription::{Signing, SubscriptionRecord, Webhook};
 
 /// What GET shows instead of a secret, as Azure does.
 pub(super) const HIDDEN: &str = "Hidden";
@@ -19,7 +17,7 @@ pub(super) fn hide_signing(Signing { secrets }: &mut Signing) {
 }
 
 /// Hides the secrets in a list of delivery attribute mappings.
-pub(in crate::admin) fn hide_attributes(mappings: &mut [Value]) {
+pub(crate) fn hide_attributes(mappings: &mut [Value]) {
     for mapping in mappings {
         let properties = &mut mapping["properties"];
         if properties["isSecret"] == true {

@@ -9,12 +9,10 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::check;
-use crate::{
-    admin::model::{EditionRanges, InvalidRequest, exact, read as read_value},
-    api::subscription::FilterBody,
-    control::record::topic::TopicRecord,
-    policy::{filter::Filter, transform::Transform},
-};
+use crate::model::{EditionRanges, InvalidRequest, exact, read as read_value};
+use gridhook_api::subscription::FilterBody;
+use gridhook_policy::{filter::Filter, transform::Transform};
+use gridhook_record::topic::TopicRecord;
 
 /// Maximum number of tested events.
 const LAST_MAX: u64 = 1000;

@@ -1,13 +1,11 @@
 //! `transform` of an event subscription, an extension of gridhook.
 
-use crate::{
-    admin::model::InvalidRequest,
-    control::record::subscription::SubscriptionRecord,
-    policy::transform::{Program, Transform},
-};
+use crate::model::InvalidRequest;
+use gridhook_policy::transform::{Program, Transform};
+use gridhook_record::subscription::SubscriptionRecord;
 
 /// Checks `transform` for an event subscription with these other properties.
-pub(in crate::admin) fn program(transform: &Transform, record: &SubscriptionRecord) -> Result<Program, InvalidRequest> {
+pub(crate) fn program(transform: &Transform, record: &SubscriptionRecord) -> Result<Program, InvalidRequest> {
     if record.is_pulled() {
         return Err(InvalidRequest::new("transform", "is set, and deliveryMode is Queue; allowed is Push"));
     }

@@ -1,19 +1,16 @@
 //! The view of an event subscription.
 
 use super::{namespace, settable};
-use crate::{
-    api::{
-        resource::SystemDataView,
-        subscription::{
-            AnySubscriptionProperties, DeadLetterWithIdentity, DeliveryWithIdentityView, DestinationView,
-            SubscriptionBodyProperties, SubscriptionView, SubscriptionViewProperties,
-        },
-    },
-    control::record::{
-        proposal::{Provisioned, ProvisioningState},
-        subscription::{ManagedIdentities, ResourceIdentity, SubscriptionRecord},
-        topic::{TopicKind, TopicRecord},
-    },
+use crate::model::subscription::destination::destination_view;
+use crate::model::system_data::system_data_view;
+use gridhook_api::subscription::{
+    AnySubscriptionProperties, DeadLetterWithIdentity, DeliveryWithIdentityView, DestinationView,
+    SubscriptionBodyProperties, SubscriptionView, SubscriptionViewProperties,
+};
+use gridhook_record::{
+    proposal::{Provisioned, ProvisioningState},
+    subscription::{ManagedIdentities, ResourceIdentity, SubscriptionRecord},
+    topic::{TopicKind, TopicRecord},
 };
 
 /// `provisioningState` of an event subscription in force.
@@ -28,55 +25,57 @@ pub enum PathForm {
     Scoped,
 }
 
-impl SubscriptionView {
-    /// The view of `record` of `topic`.
-    pub fn new(record: &SubscriptionRecord, topic: &TopicRecord, form: PathForm) -> Self {
-        let nested = match (topic.kind(), &record.filter.domain_topic) {
-            (TopicKind::Topic, _) => "Microsoft.EventGrid/topics/eventSubscriptions",
-            (TopicKind::NamespaceTopic, _) => "Microsoft.EventGrid/namespaces/topics/eventSubscriptions",
-            (TopicKind::Domain, None) => "Microsoft.EventGrid/domains/eventSubscriptions",
-            (TopicKind::Domain, Some(_)) => "Microsoft.EventGrid/domains/topics/eventSubscriptions",
-        };
-        let (between, kind) = match form {
-            PathForm::Nested => ("eventSubscriptions", nested),
-            PathForm::Scoped => {
-                ("providers/Microsoft.EventGrid/eventSubscriptions", "Microsoft.EventGrid/eventSubscriptions")
-            }
-        };
-        let topic_id = topic.resource_id_of(record.filter.domain_topic.as_deref());
-        let properties = match topic.kind() {
-            TopicKind::NamespaceTopic => AnySubscriptionProperties::Namespace(Box::new(namespace::view(record))),
-            TopicKind::Topic | TopicKind::Domain => {
-                AnySubscriptionProperties::Topic(Box::new(properties(record, topic_id.clone())))
-            }
-        };
-        Self {
-            id: format!("{topic_id}/{between}/{}", record.name),
-            name: record.name.to_string(),
-            kind: kind.to_owned(),
-            system_data: record.system_data.as_ref().map(SystemDataView::new),
-            properties,
+/// The view of `record` of `topic`.
+pub fn subscription_view(record: &SubscriptionRecord, topic: &TopicRecord, form: PathForm) -> SubscriptionView {
+    let nested = match (topic.kind(), &record.filter.domain_topic) {
+        (TopicKind::Topic, _) => "Microsoft.EventGrid/topics/eventSubscriptions",
+        (TopicKind::NamespaceTopic, _) => "Microsoft.EventGrid/namespaces/topics/eventSubscriptions",
+        (TopicKind::Domain, None) => "Microsoft.EventGrid/domains/eventSubscriptions",
+        (TopicKind::Domain, Some(_)) => "Microsoft.EventGrid/domains/topics/eventSubscriptions",
+    };
+    let (between, kind) = match form {
+        PathForm::Nested => ("eventSubscriptions", nested),
+        PathForm::Scoped => {
+            ("providers/Microsoft.EventGrid/eventSubscriptions", "Microsoft.EventGrid/eventSubscriptions")
         }
+    };
+    let topic_id = topic.resource_id_of(record.filter.domain_topic.as_deref());
+    let properties = match topic.kind() {
+        TopicKind::NamespaceTopic => AnySubscriptionProperties::Namespace(Box::new(namespace::view(record))),
+        TopicKind::Topic | TopicKind::Domain => {
+            AnySubscriptionProperties::Topic(Box::new(properties(record, topic_id.clone())))
+        }
+    };
+    SubscriptionView {
+        id: format!("{topic_id}/{between}/{}", record.name),
+        name: record.name.to_string(),
+        kind: kind.to_owned(),
+        system_data: record.system_data.as_ref().map(system_data_view),
+        properties,
     }
+}
 
-    /// The view of an event subscription whose change may not be validated yet; then it has `endpointInService`.
-    pub fn provisioned(subscription: &Provisioned, topic: &TopicRecord, form: PathForm) -> Self {
-        let Provisioned { record, state, in_force } = subscription;
-        let mut view = Self::new(record, topic, form);
-        let state = match state {
-            ProvisioningState::Succeeded => return view,
-            ProvisioningState::AwaitingManualAction => "AwaitingManualAction",
-            ProvisioningState::Failed => "Failed",
-        };
-        let in_service = Some(in_force.as_ref().map(|record| record.destination_name()));
-        let (provisioning_state, endpoint_in_service) = match &mut view.properties {
-            AnySubscriptionProperties::Namespace(of) => (&mut of.provisioning_state, &mut of.endpoint_in_service),
-            AnySubscriptionProperties::Topic(of) => (&mut of.provisioning_state, &mut of.endpoint_in_service),
-        };
-        state.clone_into(provisioning_state);
-        *endpoint_in_service = in_service;
-        view
-    }
+/// The view of an event subscription whose change may not be validated yet; then it has `endpointInService`.
+pub fn provisioned_subscription_view(
+    subscription: &Provisioned,
+    topic: &TopicRecord,
+    form: PathForm,
+) -> SubscriptionView {
+    let Provisioned { record, state, in_force } = subscription;
+    let mut view = subscription_view(record, topic, form);
+    let state = match state {
+        ProvisioningState::Succeeded => return view,
+        ProvisioningState::AwaitingManualAction => "AwaitingManualAction",
+        ProvisioningState::Failed => "Failed",
+    };
+    let in_service = Some(in_force.as_ref().map(|record| record.destination_name()));
+    let (provisioning_state, endpoint_in_service) = match &mut view.properties {
+        AnySubscriptionProperties::Namespace(of) => (&mut of.provisioning_state, &mut of.endpoint_in_service),
+        AnySubscriptionProperties::Topic(of) => (&mut of.provisioning_state, &mut of.endpoint_in_service),
+    };
+    state.clone_into(provisioning_state);
+    *endpoint_in_service = in_service;
+    view
 }
 
 fn properties(record: &SubscriptionRecord, topic: String) -> SubscriptionViewProperties {
@@ -97,7 +96,7 @@ fn properties(record: &SubscriptionRecord, topic: String) -> SubscriptionViewPro
         starts_from,
     } = settable(record);
     let ManagedIdentities { delivery, dead_letter } = record.identities.as_deref().cloned().unwrap_or_default();
-    let (destination, delivery_with_resource_identity) = identified(DestinationView::of(record), delivery);
+    let (destination, delivery_with_resource_identity) = identified(destination_view(record), delivery);
     let (dead_letter_destination, dead_letter_with_resource_identity) = match (dead_letter_destination, dead_letter) {
         (Some(dead_letter_destination), Some(identity)) => {
             (None, Some(DeadLetterWithIdentity { identity: Some(identity), dead_letter_destination }))

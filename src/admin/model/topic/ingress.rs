@@ -1,14 +1,12 @@
 //! The properties of a topic for publishers: `disableLocalAuth`, `publicNetworkAccess`, `inboundIpRules`,
 //! `inputSchemaMapping` and `duplicateDetectionHistoryTimeWindow`.
 
-use crate::{
-    admin::model::{InvalidRequest, duration},
-    api::topic::{IngressBody, MappingBody, MappingType},
-    control::record::{
-        ingress::{IngressSettings, InputSchemaMapping, MappedField, MappedFieldOrDefault},
-        topic::TopicKind,
-    },
-    event::Schema,
+use crate::model::{InvalidRequest, duration};
+use gridhook_api::topic::{IngressBody, MappingBody, MappingType};
+use gridhook_event::Schema;
+use gridhook_record::{
+    ingress::{IngressSettings, InputSchemaMapping, MappedField, MappedFieldOrDefault},
+    topic::TopicKind,
 };
 
 /// Maximum number of IP rules, as in Azure.
@@ -17,58 +15,56 @@ const RULES_MAX: usize = 128;
 /// Maximum length of a name or default of a mapping. Azure documents none.
 const TEXT_MAX: usize = 512;
 
-impl IngressBody {
-    /// The settable form of `ingress`.
-    pub(in crate::admin::model) fn of(ingress: &IngressSettings) -> Self {
-        let mapping = ingress.mapping.clone();
-        Self {
-            disable_local_auth: Some(ingress.disable_local_auth),
-            public_network_access: Some(ingress.public_network_access),
-            inbound_ip_rules: Some(ingress.inbound_ip_rules.clone()),
-            input_schema_mapping: mapping
-                .map(|properties| MappingBody { input_schema_mapping_type: MappingType::Json, properties }),
-            duplicate_detection_history_time_window: ingress.duplicate_window_s.map(duration::iso),
-            schema_validation: ingress.declared_schema_validation(),
-        }
+/// The settable form of `ingress`.
+pub(crate) fn ingress_body(ingress: &IngressSettings) -> IngressBody {
+    let mapping = ingress.mapping.clone();
+    IngressBody {
+        disable_local_auth: Some(ingress.disable_local_auth),
+        public_network_access: Some(ingress.public_network_access),
+        inbound_ip_rules: Some(ingress.inbound_ip_rules.clone()),
+        input_schema_mapping: mapping
+            .map(|properties| MappingBody { input_schema_mapping_type: MappingType::Json, properties }),
+        duplicate_detection_history_time_window: ingress.duplicate_window_s.map(duration::iso),
+        schema_validation: ingress.declared_schema_validation(),
     }
+}
 
-    /// The settings of a topic with this schema; `existing` is its mapping. As in ARM, an omitted property gets its default,
-    /// except for the mapping, which is kept with the schema.
-    pub(in crate::admin::model) fn settle(
-        self,
-        kind: TopicKind,
-        schema: Schema,
-        existing: Option<&InputSchemaMapping>,
-    ) -> Result<IngressSettings, InvalidRequest> {
-        let rules = self.inbound_ip_rules.unwrap_or_default();
-        if rules.len() > RULES_MAX {
-            let count = rules.len();
-            let problem = format!("has {count} entries; allowed are at most {RULES_MAX}");
-            return Err(InvalidRequest::new("properties.inboundIpRules", problem));
-        }
-        let requested = self.input_schema_mapping.map(|body| body.properties);
-        let mapping = match (schema, requested) {
-            (Schema::Custom, requested) => {
-                Some(checked(kind, requested.or_else(|| existing.cloned()).unwrap_or_default())?)
-            }
-            (Schema::EventGrid | Schema::CloudEvents, None) => None,
-            (Schema::EventGrid | Schema::CloudEvents, Some(_)) => {
-                let problem = "is for topics whose inputSchema is CustomEventSchema; leave it out";
-                return Err(InvalidRequest::new("properties.inputSchemaMapping", problem));
-            }
-        };
-        Ok(IngressSettings {
-            disable_local_auth: self.disable_local_auth.unwrap_or_default(),
-            public_network_access: self.public_network_access.unwrap_or_default(),
-            inbound_ip_rules: rules,
-            mapping,
-            duplicate_window_s: self
-                .duplicate_detection_history_time_window
-                .map(|given| duration::duplicate_window(&given))
-                .transpose()?,
-            schema_validation: self.schema_validation.unwrap_or_default(),
-        })
+/// The settings of a topic with this schema; `existing` is its mapping. As in ARM, an omitted property gets its default,
+/// except for the mapping, which is kept with the schema.
+pub(crate) fn settle_ingress(
+    body: IngressBody,
+    kind: TopicKind,
+    schema: Schema,
+    existing: Option<&InputSchemaMapping>,
+) -> Result<IngressSettings, InvalidRequest> {
+    let rules = body.inbound_ip_rules.unwrap_or_default();
+    if rules.len() > RULES_MAX {
+        let count = rules.len();
+        let problem = format!("has {count} entries; allowed are at most {RULES_MAX}");
+        return Err(InvalidRequest::new("properties.inboundIpRules", problem));
     }
+    let requested = body.input_schema_mapping.map(|body| body.properties);
+    let mapping = match (schema, requested) {
+        (Schema::Custom, requested) => {
+            Some(checked(kind, requested.or_else(|| existing.cloned()).unwrap_or_default())?)
+        }
+        (Schema::EventGrid | Schema::CloudEvents, None) => None,
+        (Schema::EventGrid | Schema::CloudEvents, Some(_)) => {
+            let problem = "is for topics whose inputSchema is CustomEventSchema; leave it out";
+            return Err(InvalidRequest::new("properties.inputSchemaMapping", problem));
+        }
+    };
+    Ok(IngressSettings {
+        disable_local_auth: body.disable_local_auth.unwrap_or_default(),
+        public_network_access: body.public_network_access.unwrap_or_default(),
+        inbound_ip_rules: rules,
+        mapping,
+        duplicate_window_s: body
+            .duplicate_detection_history_time_window
+            .map(|given| duration::duplicate_window(&given))
+            .transpose()?,
+        schema_validation: body.schema_validation.unwrap_or_default(),
+    })
 }
 
 fn checked(kind: TopicKind, mapping: InputSchemaMapping) -> Result<InputSchemaMapping, InvalidRequest> {

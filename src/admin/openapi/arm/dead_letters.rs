@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{CHANGING, OperationBuilder, READING, Route, SchemaRegistry, draft, error};
-use crate::api::dead_letters::{
+use gridhook_api::dead_letters::{
     DeadLetterDetailView, PageView, PurgeBody, PurgedView, RedriveBody, RedriveStartedView,
 };
 
@@ -16,7 +16,7 @@ const FILTERS: [(&str, &str); 5] = [
     ("id", "Id of the event"),
 ];
 
-pub(in crate::admin) fn list(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn list(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (list, text) = (draft(route, "listDeadLetters", "List dead letters"), json!({"type": "string"}));
     FILTERS
         .iter()
@@ -27,14 +27,14 @@ pub(in crate::admin) fn list(route: &Route, schemas: &mut SchemaRegistry) -> Ope
         .errors(&READING, &error())
 }
 
-pub(in crate::admin) fn get(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn get(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     draft(route, "getDeadLetter", "Get a dead letter with its event")
         .answer(200, "The dead letter and its event", &schemas.of::<DeadLetterDetailView>())
         .answer(409, "Unreadable dead letter, with the cause", &error())
         .errors(&READING, &error())
 }
 
-pub(in crate::admin) fn redrive(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn redrive(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let body = schemas.of::<RedriveBody>();
     draft(route, "redriveDeadLetters", "Redrive dead letters to this event subscription")
         .body(true, &body, json!({"filter": {"reason": "TimeToLiveExceeded"}, "rate": 100}))
@@ -43,7 +43,7 @@ pub(in crate::admin) fn redrive(route: &Route, schemas: &mut SchemaRegistry) -> 
         .errors(&CHANGING, &error())
 }
 
-pub(in crate::admin) fn purge(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn purge(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let body = schemas.of::<PurgeBody>();
     draft(route, "purgeDeadLetters", "Purge dead letters, a part at a time, or count them with `dryRun`")
         .body(true, &body, json!({"all": true, "dryRun": true}))

@@ -3,9 +3,10 @@
 use serde_json::json;
 
 use super::{OperationBuilder, READING, Route, SchemaRegistry, draft, error};
-use crate::{admin::events::TOP_MAX, api::events::EventList};
+use crate::events::TOP_MAX;
+use gridhook_api::events::EventList;
 
-pub(in crate::admin) fn list(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn list(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let text = json!({"type": "string"});
     draft(route, "events", "List the stored events of a topic, newest first")
         .query("top", "Maximum events in a page", &json!({"type": "integer", "minimum": 1, "maximum": TOP_MAX}))
@@ -17,7 +18,7 @@ pub(in crate::admin) fn list(route: &Route, schemas: &mut SchemaRegistry) -> Ope
         .errors(&READING, &error())
 }
 
-pub(in crate::admin) fn get(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn get(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
     let schema = json!({"schema": {"type": "object"}});
     let contents = json!({"application/json": schema, "application/cloudevents+json": schema});
     draft(route, "event", "Get a stored event, byte for byte; of a spread topic, that of the named shard")
@@ -25,7 +26,7 @@ pub(in crate::admin) fn get(route: &Route, _: &mut SchemaRegistry) -> OperationB
         .errors(&READING, &error())
 }
 
-pub(in crate::admin) fn publish(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn publish(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
     let event = json!({"type": "object"});
     let body = json!({"anyOf": [event, {"type": "array", "items": event}]});
     let example = json!([{

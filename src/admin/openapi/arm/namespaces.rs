@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{
     CHANGING, OperationBuilder, Route, SchemaRegistry, delete as deleted, draft, error, paged, put as replaced,
 };
-use crate::api::{
+use gridhook_api::{
     namespace::{NamespaceBody, NamespaceTopicBody, NamespaceTopicView, NamespaceView},
     subscription::{
         SubscriptionView,
@@ -13,23 +13,23 @@ use crate::api::{
     },
 };
 
-pub(in crate::admin) fn list(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn list(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     paged(draft(route, "list", "List namespaces"), schemas.of::<NamespaceView>())
 }
 
-pub(in crate::admin) fn get(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn get(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let view = schemas.of::<NamespaceView>();
     draft(route, "get", "Get a namespace").answer(200, "The resource, without its keys", &view)
 }
 
-pub(in crate::admin) fn put(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn put(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (body, view) = (schemas.of::<NamespaceBody>(), schemas.of::<NamespaceView>());
     replaced(draft(route, "put", "Create or replace a namespace"), schemas)
         .body(false, &body, json!({"location": "local", "sku": {"name": "Standard", "capacity": 1}}))
         .answer(201, "The created or changed resource", &view)
 }
 
-pub(in crate::admin) fn patch(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn patch(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (body, view) = (schemas.of::<NamespaceBody>(), schemas.of::<NamespaceView>());
     draft(route, "patch", "Change a namespace with a JSON merge patch")
         .body(false, &body, json!({"location": "local", "sku": {"name": "Standard", "capacity": 1}}))
@@ -37,27 +37,27 @@ pub(in crate::admin) fn patch(route: &Route, schemas: &mut SchemaRegistry) -> Op
         .errors(&CHANGING, &error())
 }
 
-pub(in crate::admin) fn delete(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn delete(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
     deleted(route, "Delete a namespace, its topics and their event subscriptions")
 }
 
-pub(in crate::admin) fn list_topics(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn list_topics(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     paged(draft(route, "list", "List the topics of a namespace"), schemas.of::<NamespaceTopicView>())
 }
 
-pub(in crate::admin) fn get_topic(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn get_topic(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let view = schemas.of::<NamespaceTopicView>();
     draft(route, "get", "Get a topic of a namespace").answer(200, "The resource, without its keys", &view)
 }
 
-pub(in crate::admin) fn put_topic(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn put_topic(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (body, view) = (schemas.of::<NamespaceTopicBody>(), schemas.of::<NamespaceTopicView>());
     replaced(draft(route, "put", "Create or replace a topic of a namespace"), schemas)
         .body(false, &body, json!({"properties": {"eventRetentionInDays": 1}}))
         .answer(201, "The created or changed resource", &view)
 }
 
-pub(in crate::admin) fn patch_topic(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn patch_topic(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (body, view) = (schemas.of::<NamespaceTopicBody>(), schemas.of::<NamespaceTopicView>());
     draft(route, "patch", "Change a topic of a namespace with a JSON merge patch")
         .body(false, &body, json!({"properties": {"eventRetentionInDays": 1}}))
@@ -65,7 +65,7 @@ pub(in crate::admin) fn patch_topic(route: &Route, schemas: &mut SchemaRegistry)
         .errors(&CHANGING, &error())
 }
 
-pub(in crate::admin) fn delete_topic(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn delete_topic(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
     deleted(route, "Delete a topic of a namespace and its event subscriptions")
 }
 
@@ -78,17 +78,17 @@ fn subscription_view(schemas: &mut SchemaRegistry) -> Value {
     schemas.made::<SubscriptionView>("NamespaceSubscription", |schema| schema["properties"]["properties"] = properties)
 }
 
-pub(in crate::admin) fn list_subscriptions(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn list_subscriptions(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let summary = "List the event subscriptions of a topic of a namespace";
     paged(draft(route, "list", summary), subscription_view(schemas))
 }
 
-pub(in crate::admin) fn get_subscription(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn get_subscription(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (summary, view) = ("Get an event subscription of a topic of a namespace", subscription_view(schemas));
     draft(route, "get", summary).answer(200, "The event subscription, without secrets", &view)
 }
 
-pub(in crate::admin) fn put_subscription(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn put_subscription(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (body, view) = (schemas.of::<NamespaceSubscriptionBody>(), subscription_view(schemas));
     let destination = json!({"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9/heat"}});
     let push = json!({"deliveryMode": "Push", "push": {"destination": destination}});
@@ -97,7 +97,7 @@ pub(in crate::admin) fn put_subscription(route: &Route, schemas: &mut SchemaRegi
         .answer(201, "The created or changed event subscription, in force", &view)
 }
 
-pub(in crate::admin) fn patch_subscription(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn patch_subscription(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     // A merge patch has no required properties.
     let properties = json!({"description": "Properties to change", "type": "object"});
     let body = json!({"type": "object", "properties": {"properties": properties}});

@@ -6,39 +6,37 @@ use super::{
     CHANGING, OperationBuilder, READING, Route, SchemaRegistry, delete as deleted, draft, error, list as listed,
     of_event, paged, paging, put as replaced,
 };
-use crate::{
-    admin::metrics::MetricsView,
-    api::{
-        explain::{ExplainView, NotFoundView},
-        filter_test::FilterTestReport,
-        ledger::LedgerPageView,
-        replay::{DryRun, ReplayBody, ReplayView},
-        retry::{RetriedView, RetryNowBody},
-        status::{SubscriptionStatusView, UnblockBody},
-        subscription::{
-            AttributeMappingBody, FilterBody, FullUrl, SubscriptionBody, SubscriptionBodyProperties, SubscriptionView,
-            TransformSchema,
-        },
-        transform_test::TransformTestReport,
+use crate::metrics::MetricsView;
+use gridhook_api::{
+    explain::{ExplainView, NotFoundView},
+    filter_test::FilterTestReport,
+    ledger::LedgerPageView,
+    replay::{DryRun, ReplayBody, ReplayView},
+    retry::{RetriedView, RetryNowBody},
+    status::{SubscriptionStatusView, UnblockBody},
+    subscription::{
+        AttributeMappingBody, FilterBody, FullUrl, SubscriptionBody, SubscriptionBodyProperties, SubscriptionView,
+        TransformSchema,
     },
+    transform_test::TransformTestReport,
 };
 
-pub(in crate::admin) fn list_all(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn list_all(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let summary = "List event subscriptions by subscription, resource group, location or topic type";
     paged(draft(route, "list", summary), schemas.of::<SubscriptionView>())
 }
 
-pub(in crate::admin) fn list(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn list(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let summary = "List the event subscriptions of a topic, a domain or a domain topic";
     paged(draft(route, "list", summary), schemas.of::<SubscriptionView>())
 }
 
-pub(in crate::admin) fn get(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn get(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let view = schemas.of::<SubscriptionView>();
     draft(route, "get", "Get an event subscription").answer(200, "The event subscription, without secrets", &view)
 }
 
-pub(in crate::admin) fn put(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn put(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (body, view) = (schemas.of::<SubscriptionBody>(), schemas.of::<SubscriptionView>());
     let destination = json!({"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9/orders"}});
     let what = "The created or changed event subscription; `provisioningState` says whether it is in force";
@@ -47,7 +45,7 @@ pub(in crate::admin) fn put(route: &Route, schemas: &mut SchemaRegistry) -> Oper
         .answer(201, what, &view)
 }
 
-pub(in crate::admin) fn patch(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn patch(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     // A merge patch has no required properties.
     let body = schemas.made::<SubscriptionBodyProperties>("EventSubscriptionPatch", |schema| {
         schema["required"] = json!([]);
@@ -58,21 +56,21 @@ pub(in crate::admin) fn patch(route: &Route, schemas: &mut SchemaRegistry) -> Op
         .errors(&CHANGING, &error())
 }
 
-pub(in crate::admin) fn delete(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn delete(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
     deleted(route, "Delete an event subscription and its pending deliveries")
 }
 
-pub(in crate::admin) fn full_url(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn full_url(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let url = schemas.of::<FullUrl>();
     draft(route, "getFullUrl", "Get the endpoint URL with its query").answer(200, "The endpoint URL", &url)
 }
 
-pub(in crate::admin) fn delivery_attributes(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn delivery_attributes(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let summary = "List the delivery properties with their secrets";
     listed(draft(route, "getDeliveryAttributes", summary), schemas.of::<AttributeMappingBody>())
 }
 
-pub(in crate::admin) fn test_filter(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn test_filter(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let filter = schemas.of::<FilterBody>();
     let body =
         test_body("filter", json!({"description": "Filter to test instead of the stored one", "allOf": [filter]}));
@@ -82,7 +80,7 @@ pub(in crate::admin) fn test_filter(route: &Route, schemas: &mut SchemaRegistry)
         .errors(&READING, &error())
 }
 
-pub(in crate::admin) fn test_transform(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn test_transform(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let transform = schemas.of::<TransformSchema>();
     let transform = json!({"description": "Transformation to test instead of the stored one", "allOf": [transform]});
     draft(route, "testTransform", "Test what a transformation makes of events")
@@ -105,13 +103,13 @@ fn test_body(key: &str, draft: Value) -> Value {
     json!({"anyOf": [asked, {"type": "array", "items": {"type": "object"}}]})
 }
 
-pub(in crate::admin) fn status(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn status(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     draft(route, "status", "Get the health, the counters and the backlog of an event subscription")
         .answer(200, "The status of the event subscription", &schemas.of::<SubscriptionStatusView>())
         .errors(&READING, &error())
 }
 
-pub(in crate::admin) fn metrics(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn metrics(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let text = json!({"schema": {"type": "string"}});
     let contents = json!({
         "application/json": {"schema": schemas.of::<MetricsView>()},
@@ -123,7 +121,7 @@ pub(in crate::admin) fn metrics(route: &Route, schemas: &mut SchemaRegistry) -> 
         .errors(&READING, &error())
 }
 
-pub(in crate::admin) fn explain(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn explain(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let not_found = json!({"anyOf": [error(), schemas.of::<NotFoundView>()]});
     let summary = "Explain why an event waits and when it is tried next, by id or sequence number";
     of_event(draft(route, "explain", summary))
@@ -132,7 +130,7 @@ pub(in crate::admin) fn explain(route: &Route, schemas: &mut SchemaRegistry) -> 
         .answer(404, "No such resource, or no such event in the searched part of the log", &not_found)
 }
 
-pub(in crate::admin) fn ledger(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn ledger(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let time = json!({"type": "string", "format": "date-time"});
     paging(draft(route, "ledger", "List the ledger of outcomes in order of time"))
         .query("from", "Earliest time of a line; default: an hour before `to`", &time)
@@ -146,12 +144,12 @@ pub(in crate::admin) fn ledger(route: &Route, schemas: &mut SchemaRegistry) -> O
         .errors(&READING, &error())
 }
 
-pub(in crate::admin) fn list_replays(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn list_replays(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let summary = "List running and recently ended replays";
     listed(draft(route, "listReplays", summary), schemas.of::<ReplayView>()).errors(&READING, &error())
 }
 
-pub(in crate::admin) fn start_replay(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn start_replay(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let body = schemas.of::<ReplayBody>();
     draft(route, "startReplay", "Replay stored events, or count them with `dryRun`")
         .body(false, &body, json!({"from": "2026-01-01T00:00:00Z", "dryRun": true}))
@@ -160,21 +158,21 @@ pub(in crate::admin) fn start_replay(route: &Route, schemas: &mut SchemaRegistry
         .errors(&CHANGING, &error())
 }
 
-pub(in crate::admin) fn get_replay(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn get_replay(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     draft(route, "getReplay", "Get the progress and the outcomes of a replay")
         .answer(200, "The replay", &schemas.of::<ReplayView>())
         .errors(&READING, &error())
 }
 
-pub(in crate::admin) fn pause_replay(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn pause_replay(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     replay_command(draft(route, "pauseReplay", "Pause a replay; attempts in flight finish"), schemas)
 }
 
-pub(in crate::admin) fn resume_replay(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn resume_replay(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     replay_command(draft(route, "resumeReplay", "Resume a paused replay"), schemas)
 }
 
-pub(in crate::admin) fn cancel_replay(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn cancel_replay(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     replay_command(draft(route, "cancelReplay", "Cancel a replay; delivered events stay delivered"), schemas)
 }
 
@@ -182,29 +180,29 @@ fn replay_command(draft: OperationBuilder, schemas: &mut SchemaRegistry) -> Oper
     draft.answer(200, "The replay after the command", &schemas.of::<ReplayView>()).errors(&CHANGING, &error())
 }
 
-pub(in crate::admin) fn hold(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn hold(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     command(draft(route, "hold", "Hold delivery until `resume`; attempts in flight finish"), schemas)
 }
 
-pub(in crate::admin) fn resume(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn resume(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     command(draft(route, "resume", "Resume delivery after `hold`"), schemas)
 }
 
-pub(in crate::admin) fn probe(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn probe(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     command(draft(route, "probe", "Probe a suspended endpoint now; 409 if it is not suspended"), schemas)
 }
 
-pub(in crate::admin) fn release(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn release(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     command(draft(route, "release", "Release a suspended endpoint as healthy; 409 if it is healthy"), schemas)
 }
 
-pub(in crate::admin) fn unblock(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn unblock(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let body = schemas.of::<UnblockBody>();
     let what = "Decide about the events that block their order key; 409 if none does";
     command(draft(route, "unblock", what).body(false, &body, json!({"key": "orders/1"})), schemas)
 }
 
-pub(in crate::admin) fn retry(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(crate) fn retry(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let body = schemas.of::<RetryNowBody>();
     let summary = "Retry pending deliveries now, all of them a part at a time; 409 if the event subscription is held";
     draft(route, "retry", summary)

@@ -18,18 +18,16 @@ use percent_encoding::percent_decode_str;
 use tokio::sync::Mutex;
 
 use crate::{
-    deliver::{
-        Batch, Sender, Sent,
-        failure::failure,
-        request::RequestError,
-        resource::{
-            EventResults, Opening, ResourceTarget, content_type, credential_refused, result_of, shared::Shared,
-            unreached, within,
-        },
+    Batch, Sender, Sent,
+    failure::failure,
+    request::RequestError,
+    resource::{
+        EventResults, Opening, ResourceTarget, content_type, credential_refused, result_of, shared::Shared, unreached,
+        within,
     },
-    event::WallTime,
-    policy::outcome::{Failure, RequestResult},
 };
+use gridhook_event::WallTime;
+use gridhook_policy::outcome::{Failure, RequestResult};
 
 /// Reply codes of AMQP.
 const CONTENT_TOO_LARGE: u16 = 311;

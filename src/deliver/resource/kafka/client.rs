@@ -36,21 +36,17 @@ use self::{
 };
 use super::ContentMode;
 use crate::{
-    deliver::{
-        Batch, Sender, Sent,
-        convert::delivered_bytes,
-        failure::failure,
-        identity::{AccessToken, TokenFailure},
-        request::RequestError,
-        resource::{
-            EventResults, Opening, ResourceTarget, content_type, credential_refused, result_of, unreached, within,
-        },
-    },
-    event::{Schema, WallTime},
-    policy::{
-        outcome::{Failure, RequestResult},
-        property,
-    },
+    Batch, Sender, Sent,
+    convert::delivered_bytes,
+    failure::failure,
+    identity::{AccessToken, TokenFailure},
+    request::RequestError,
+    resource::{EventResults, Opening, ResourceTarget, content_type, credential_refused, result_of, unreached, within},
+};
+use gridhook_event::{Schema, WallTime};
+use gridhook_policy::{
+    outcome::{Failure, RequestResult},
+    property,
 };
 
 /// The delivery property that is the key of a record.

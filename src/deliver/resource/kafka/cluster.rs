@@ -22,7 +22,7 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 
 use super::wire::{InitProducerId, InitProducerIdResponse, Session};
-use crate::deliver::{
+use crate::{
     identity::{AccessToken, TokenFailure, TokenSource},
     resource::Opening,
 };

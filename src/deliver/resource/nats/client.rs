@@ -14,18 +14,16 @@ use url::Url;
 
 use self::wire::{Credentials, Login, OutgoingMessage, Reply, Wire, WireError};
 use crate::{
-    deliver::{
-        Batch, Sender, Sent,
-        failure::failure,
-        request::RequestError,
-        resource::{
-            Connection, EventResults, Opening, ResourceTarget, content_type, credential_refused, result_of,
-            shared::Shared, unreached, within,
-        },
+    Batch, Sender, Sent,
+    failure::failure,
+    request::RequestError,
+    resource::{
+        Connection, EventResults, Opening, ResourceTarget, content_type, credential_refused, result_of, shared::Shared,
+        unreached, within,
     },
-    event::WallTime,
-    policy::outcome::{Failure, RequestResult},
 };
+use gridhook_event::WallTime;
+use gridhook_policy::outcome::{Failure, RequestResult};
 
 /// JetStream's error for a message that is larger than the stream takes.
 const MESSAGE_TOO_LARGE: u64 = 10_054;

@@ -19,16 +19,14 @@ mod scheduling;
 use self::rate_limit::RateLimit;
 use super::{Subscription, lane_mut, settle::runs_of};
 use crate::{
-    event::{Lane, Timestamp},
-    policy::{
-        SendItem,
-        lane::LaneReader,
-        record::{
-            Command, Counters, DueKey, LaneCursor, LedgerEntry, LedgerEvent, Rate, RecordChange,
-            job::{JOBS_MAX, Job, JobCommand, JobKind, JobRefused, JobState},
-        },
+    SendItem,
+    lane::LaneReader,
+    record::{
+        Command, Counters, DueKey, LaneCursor, LedgerEntry, LedgerEvent, Rate, RecordChange,
+        job::{JOBS_MAX, Job, JobCommand, JobKind, JobRefused, JobState},
     },
 };
+use gridhook_event::{Lane, Timestamp};
 
 /// Maximum pending deliveries of a job, apart from those in flight when the bound is reached.
 const PENDING_MAX: u64 = 8192;

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{
-    event::Timestamp,
-    policy::{record::Rate, token_bucket::TokenBucket},
-};
+use crate::{record::Rate, token_bucket::TokenBucket};
+use gridhook_event::Timestamp;
 
 /// How much of the rate accumulates while a job does not send. Less would split large batches.
 const BURST: Duration = Duration::from_millis(250);

@@ -5,14 +5,12 @@ use super::{
     PENDING_MAX, RunningJob,
 };
 use crate::{
-    event::{Lane, Timestamp},
-    policy::{
-        Effect,
-        batch::{BatchLimits, ReadyEvent},
-        lane::LaneReader,
-        record::Traffic,
-    },
+    Effect,
+    batch::{BatchLimits, ReadyEvent},
+    lane::LaneReader,
+    record::Traffic,
 };
+use gridhook_event::{Lane, Timestamp};
 
 impl Subscription {
     /// When the endpoint has room for a job's request; [`None`] if only an outcome can make room.
@@ -37,7 +35,7 @@ impl Subscription {
     }
 
     /// The next batch of a job, round robin; empty if no job may send or has anything to send.
-    pub(in crate::policy::subscription) fn next_job_batch(&mut self, now: Timestamp) -> Vec<ReadyEvent> {
+    pub(in crate::subscription) fn next_job_batch(&mut self, now: Timestamp) -> Vec<ReadyEvent> {
         if self.jobs.is_empty() || self.awaits_lane_assignment() || self.spares_jobs(now).is_none_or(|at| at > now) {
             return Vec::new();
         }
@@ -74,12 +72,7 @@ impl Subscription {
     }
 
     /// Reads and fetches what jobs could send next.
-    pub(in crate::policy::subscription) fn ask_for_jobs(
-        &mut self,
-        effects: &mut Vec<Effect>,
-        is_open: bool,
-        now: Timestamp,
-    ) {
+    pub(in crate::subscription) fn ask_for_jobs(&mut self, effects: &mut Vec<Effect>, is_open: bool, now: Timestamp) {
         if self.jobs.is_empty() || self.endpoint.is_closed() {
             return;
         }
@@ -112,7 +105,7 @@ impl Subscription {
     }
 
     /// When a job could send or read, if nothing happens before. Where it waits for room or an answer, that wakes it.
-    pub(in crate::policy::subscription) fn next_of_jobs(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(in crate::subscription) fn next_of_jobs(&self, now: Timestamp) -> Option<Timestamp> {
         if self.jobs.is_empty() || self.pending_write.is_ahead() || self.awaits_lane_assignment() || !self.is_wanted() {
             return None;
         }
@@ -138,7 +131,7 @@ impl Subscription {
     }
 
     /// When a job has something to send. It is enough reason to probe a suspended endpoint.
-    pub(in crate::policy::subscription) fn wait_of_jobs(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(in crate::subscription) fn wait_of_jobs(&self, now: Timestamp) -> Option<Timestamp> {
         let running = self.job_lanes(RunningJob::runs);
         let behind = |lane: &LaneReader| running.contains(&lane.lane()) && lane.is_behind(self.end);
         let waits = self.lanes.iter().any(behind)
@@ -149,7 +142,7 @@ impl Subscription {
     }
 
     /// Drops ready events of jobs while the endpoint is suspended.
-    pub(in crate::policy::subscription) fn forget_ready_jobs(&mut self) {
+    pub(in crate::subscription) fn forget_ready_jobs(&mut self) {
         for lane in self.lanes.iter_mut().filter(|lane| lane.lane().is_job()) {
             lane.forget_ready();
         }

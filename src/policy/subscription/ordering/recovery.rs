@@ -5,13 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::super::{Subscription, blocking::BlockingEvent, queue::WantedEvent};
 use crate::{
-    event::{Lane, Seq, Timestamp},
-    policy::{
-        Effect, Input,
-        order::OrderHash,
-        record::{BLOCKING, DueKey, FetchedPending, HELD_BACK, PendingDelivery, RecordChange, Traffic},
-    },
+    Effect, Input,
+    order::OrderHash,
+    record::{BLOCKING, DueKey, FetchedPending, HELD_BACK, PendingDelivery, RecordChange, Traffic},
 };
+use gridhook_event::{Lane, Seq, Timestamp};
 
 /// Pending deliveries that recovery fetches at once.
 const FETCH: usize = 256;
@@ -51,7 +49,7 @@ impl Recovery {
 
 impl Subscription {
     /// Whether the input is absorbed by the recovery of the order, or waits for its end.
-    pub(in crate::policy::subscription) fn recovers_order(&mut self, input: Input) -> Option<Input> {
+    pub(in crate::subscription) fn recovers_order(&mut self, input: Input) -> Option<Input> {
         let Some(recovery) = self.ordering.as_mut().and_then(|ordering| ordering.recovery.as_mut()) else {
             return Some(input);
         };
@@ -84,7 +82,7 @@ impl Subscription {
     }
 
     /// What recovery asks next.
-    pub(in crate::policy::subscription) fn ask_for_order(&mut self, effects: &mut Vec<Effect>) {
+    pub(in crate::subscription) fn ask_for_order(&mut self, effects: &mut Vec<Effect>) {
         let Some(recovery) = self.ordering.as_mut().and_then(|ordering| ordering.recovery.as_mut()) else { return };
         if recovery.asked || recovery.is_read() {
             return;
@@ -97,7 +95,7 @@ impl Subscription {
     }
 
     /// Ends the recovery once all is read and what has another place in the order is written, a part with each write.
-    pub(in crate::policy::subscription) fn finish_recovery(&mut self) {
+    pub(in crate::subscription) fn finish_recovery(&mut self) {
         let Some(ordering) = &mut self.ordering else { return };
         let Some(mut recovery) = ordering.recovery.take_if(|recovery| recovery.is_read()) else { return };
         for item in self.requests.items().filter(|item| !item.lane.is_job()) {

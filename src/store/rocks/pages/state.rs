@@ -9,12 +9,10 @@ use bytes::Bytes;
 
 use super::{Outcomes, PlannedPage, PlannedWrite};
 use crate::{
-    event::{IdMap, SubscriptionKey},
-    store::{
-        Batch, Family, keys,
-        records::{EncodedLines, LinesMark, OutcomePage, PageCursor, PageEntry, StoredRecord},
-    },
+    Batch, Family, keys,
+    records::{EncodedLines, LinesMark, OutcomePage, PageCursor, PageEntry, StoredRecord},
 };
+use gridhook_event::{IdMap, SubscriptionKey};
 
 /// An outcome becomes records after this many pages: a page is written every 10 to 40 ms, so within 10 to 40 s. All pages
 /// are read at a start.

@@ -5,11 +5,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::{blob, check};
-use crate::{
-    admin::model::{EditionRanges, InvalidRequest, read},
-    api::subscription::{BlobBody, DeadLetterBody, namespace::SdkDeadLetterBody},
-    control::record::subscription::{ResourceIdentity, StorageBlobDestination},
-};
+use crate::model::{EditionRanges, InvalidRequest, read};
+use gridhook_api::subscription::{BlobBody, DeadLetterBody, namespace::SdkDeadLetterBody};
+use gridhook_record::subscription::{ResourceIdentity, StorageBlobDestination};
 
 /// The key.
 pub(super) const KEY: &str = "deadLetterDestinationWithResourceIdentity";

@@ -9,28 +9,28 @@ use super::{
     DELIVERY_SCHEMAS, STORAGE_BLOB, advanced, attribute, check, destination, identity, secrets, transform,
     view::{SUCCEEDED, identified},
 };
-use crate::{
-    admin::model::{
-        EditionRanges, Enumeration, InvalidRequest, ValueRange, canonicalize, check_name, check_same_name,
-        drop_read_only, duration, merge, namespace::topic::minutes_max, parse, read, take, value_of,
+use crate::model::subscription::destination::destination_body;
+use crate::model::subscription::destination::destination_view;
+use crate::model::{
+    EditionRanges, Enumeration, InvalidRequest, ValueRange, canonicalize, check_name, check_same_name, drop_read_only,
+    duration, merge, namespace::topic::minutes_max, parse, read, take, value_of,
+};
+use gridhook_api::subscription::{
+    FilterBody,
+    namespace::{
+        DeliveryConfiguration, DeliveryConfigurationView, DeliveryTermsView, FiltersConfiguration,
+        NamespaceSubscriptionBody, NamespaceSubscriptionProperties, NamespaceSubscriptionViewProperties, PushInfo,
+        PushView, QueueInfo, QueueView,
     },
-    api::subscription::{
-        DestinationBody, DestinationView, FilterBody,
-        namespace::{
-            DeliveryConfiguration, DeliveryConfigurationView, DeliveryTermsView, FiltersConfiguration,
-            NamespaceSubscriptionBody, NamespaceSubscriptionProperties, NamespaceSubscriptionViewProperties, PushInfo,
-            PushView, QueueInfo, QueueView,
-        },
+};
+use gridhook_deliver::resource::Resource;
+use gridhook_event::{Name, Schema, SubscriptionId};
+use gridhook_policy::filter::Filter;
+use gridhook_record::{
+    subscription::{
+        ManagedIdentities, OnGone, QueueSettings, ResourceIdentity, RetryPolicy, SubscriptionRecord, Webhook,
     },
-    control::record::{
-        subscription::{
-            ManagedIdentities, OnGone, QueueSettings, ResourceIdentity, RetryPolicy, SubscriptionRecord, Webhook,
-        },
-        topic::TopicRecord,
-    },
-    deliver::resource::Resource,
-    event::{Name, Schema, SubscriptionId},
-    policy::filter::Filter,
+    topic::TopicRecord,
 };
 
 /// `deliveryMode` of push delivery.
@@ -121,15 +121,12 @@ fn settle_identity(
 }
 
 /// The `deliveryMode` of an event subscription.
-pub(in crate::admin) fn mode(record: &SubscriptionRecord) -> &'static str {
+pub(crate) fn mode(record: &SubscriptionRecord) -> &'static str {
     if record.is_pulled() { QUEUE } else { PUSH }
 }
 
 /// The delivery mode cannot change: pending deliveries belong to one of the two modes.
-pub(in crate::admin) fn check_mode(
-    before: &SubscriptionRecord,
-    requested: &SubscriptionRecord,
-) -> Result<(), InvalidRequest> {
+pub(crate) fn check_mode(before: &SubscriptionRecord, requested: &SubscriptionRecord) -> Result<(), InvalidRequest> {
     if before.is_pulled() == requested.is_pulled() {
         return Ok(());
     }
@@ -204,7 +201,8 @@ fn record(
     let (at, queue, (webhook, resource), terms) = match (delivery_mode.as_str(), asked, push) {
         (PUSH, None, Some(push)) => {
             let at = "deliveryConfiguration.push";
-            let destination = push.destination.read(Schema::CloudEvents, delivery_schema, ranges);
+            let destination =
+                destination::read_destination(push.destination, Schema::CloudEvents, delivery_schema, ranges);
             let terms = DeliveryTerms {
                 max_delivery_count: push.max_delivery_count,
                 event_time_to_live: push.event_time_to_live,
@@ -347,7 +345,7 @@ fn plain(record: &SubscriptionRecord) -> Value {
                 dead_letter_destination_with_resource_identity: dead_letter(&push.terms),
                 max_delivery_count: Some(push.terms.max_delivery_count.into()),
                 event_time_to_live: Some(push.terms.event_time_to_live),
-                destination: DestinationBody::of(record),
+                destination: destination_body(record),
             };
             (PUSH, None, Some(push))
         }
@@ -380,7 +378,7 @@ fn delivery(record: &SubscriptionRecord) -> DeliveryConfigurationView {
         }
         None => {
             let (destination, delivery_with_resource_identity) =
-                identified(DestinationView::of(record), record.delivery_identity().cloned());
+                identified(destination_view(record), record.delivery_identity().cloned());
             let push = PushView { terms, destination, delivery_with_resource_identity };
             DeliveryConfigurationView::Push { push: Box::new(push) }
         }

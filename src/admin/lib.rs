@@ -1,0 +1,330 @@
+//! The control plane, for operators and for Azure's management clients.
+//!
+//! - [`arm`]: topics, domains, namespaces and event subscriptions under ARM's paths, with gridhook's own operations
+//!   ([`operate`], `test_filter`) below them;
+//! - `declare`: applies a configuration file at the start;
+//! - `replay`: sends stored events again; `retry`: sends pending ones before they are due;
+//! - `dead_letters`: lists, redrives and purges dead letters;
+//! - [`chaos`]: fault injection, only with `chaos.enabled`;
+//! - `store`: check and backup of the running store;
+//! - `top`: the figures of all event subscriptions; `tail`: a stream of events and outcomes;
+//! - `clock`: the clock of the server, and its confirmation;
+//! - `cluster`: the nodes of a cluster, and what each owns;
+//! - `history`: the course of these figures in memory;
+//! - `events`: the stored events of a topic;
+//! - `jobs`: the replays and redrives of all event subscriptions;
+//! - `server`: version, listeners, settings; `supervision`: restarts of actors;
+//! - `editions`: the editions of the delivery policy; `simulate`: simulations of them;
+//! - `session`: sessions of the dashboard;
+//! - [`metrics`]: Prometheus metrics;
+//! - [`health`]: liveness and readiness;
+//! - `metadata`: the addresses that Azure's clients request first;
+//! - `validate`: manual validation of endpoints;
+//! - [`openapi`]: the OpenAPI document;
+//! - [`uses`]: what bodies refer to, and who may use it;
+//! - `tokens`: named tokens; `audit`: the trail of what operators did;
+//! - `shares`: shares of callers in what is limited;
+//! - [`request_id`]: the ids of requests;
+//! - `spread`: the definitions of spread topics in the other shards of a cluster;
+//! - `placement`: which shards of a cluster answer a request; [`merge`]: the answers of several shards as one;
+//! - [`auth`]: tokens and their roles; `permissions`: what they permit; `routes`: the table of paths, each with the role that it needs.
+//!
+//! Invariants: a response to a change is sent after the change is durable. A key, a token or the query of an endpoint
+//! appears only in the response of the operation that returns it, and never in the log.
+
+pub mod admin_token;
+pub mod arm;
+mod audit;
+pub mod auth;
+pub mod chaos;
+mod clock;
+mod cluster;
+mod dead_letters;
+mod declare;
+mod editions;
+mod error;
+mod events;
+mod explain;
+pub mod health;
+mod history;
+mod jobs;
+mod ledger;
+mod ledger_line;
+pub mod merge;
+mod metadata;
+pub mod metrics;
+pub mod model;
+pub mod openapi;
+pub mod operate;
+mod permissions;
+mod placement;
+mod query;
+mod random;
+mod replay;
+pub mod request_id;
+mod retry;
+mod routes;
+mod server;
+mod session;
+mod shares;
+#[cfg(feature = "simulate")]
+mod simulate;
+mod spread;
+mod store;
+mod supervision;
+mod tail;
+mod test_filter;
+mod tokens;
+mod top;
+mod trace;
+pub mod uses;
+mod validate;
+
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use actix_web::{
+    HttpRequest,
+    body::BoxBody,
+    dev::ServiceRequest,
+    middleware::{Next, from_fn},
+    web,
+};
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use self::{
+    admin_token::AdminToken,
+    auth::AdminCaller,
+    chaos::injector::FaultInjector,
+    health::ServerHealth,
+    metrics::{Exposition, MetricSources, MetricsAccess, SeriesLimits},
+    model::{Editions, system_data},
+};
+pub use self::{
+    audit::PartRecord,
+    chaos::injector::{ChaosTargets, DeadLetterHandle},
+    cluster::{ClusterContext, ForwardCounters, StandbyAccess, StandbyContext, configure_front, configure_standby},
+    declare::{ApplyError, declare},
+    editions::EditionTables,
+    error::AdminError,
+    history::record_history,
+    placement::{Merge, Placement, SpreadScope, TopicName, placement, placement_of_body},
+    routes::{GridhookRoute, Operation},
+    spread::{Definitions, OtherCores, SpreadTopics, share_definitions},
+};
+use gridhook_api::server::SettingView;
+use gridhook_clock::Clock;
+use gridhook_dashboard::session::Sessions;
+use gridhook_dead_letter::Redrives;
+use gridhook_engine::control::{audit::AuditTrail, registry::Registry};
+use gridhook_publish::auth::{bearer::TokenIssuer, failed_auth::FailedAuthLimiter};
+use gridhook_record::subscription::{ChangeStamp, SystemData};
+use gridhook_repair::backup::Backups;
+use gridhook_subscription::event_feed::SUBSCRIBERS_MAX;
+
+/// Number of locks that serialize changes.
+const LOCKS: usize = 64;
+
+/// The state of the control plane.
+pub struct Control {
+    registry: Arc<Registry>,
+    clock: Clock,
+    editions: Editions,
+    public_url: String,
+    redrives: Option<Redrives>,
+    /// Check and backup of the store.
+    pub backups: Option<Arc<Backups>>,
+    /// The limiter of failed authentication; other endpoints may share it.
+    pub failed_auth: Arc<FailedAuthLimiter>,
+    /// The issuer whose access tokens are accepted.
+    pub operators: Option<TokenIssuer>,
+    /// The metrics of the server.
+    pub exposition: Exposition,
+    fault_injector: FaultInjector,
+    samples: top::RateSamples,
+    topic_rates: top::TopicRates,
+    sessions: Option<Sessions>,
+    tails: shares::CallerShares,
+    /// The record of what operators do.
+    pub audit: Option<AuditTrail>,
+    history: history::Recorder,
+    /// The editions as tables.
+    pub edition_tables: EditionTables,
+    settings: RwLock<Vec<SettingView>>,
+    /// Of the core of a shard of a cluster with several.
+    pub spread: Option<SpreadTopics>,
+    /// Who may use what bodies refer to.
+    pub uses: uses::UseRules,
+    locks: [Arc<Mutex<()>>; LOCKS],
+}
+
+impl Control {
+    /// A control plane of `registry`, with these editions, whose clients use `public_url`.
+    pub fn new(registry: Arc<Registry>, clock: Clock, editions: Editions, public_url: String) -> Self {
+        let (fault_injector, locks) =
+            (FaultInjector::new(ChaosTargets::default()), std::array::from_fn(|_| Arc::default()));
+        let (redrives, backups, failed_auth) = (None, None, Arc::default());
+        let bounds = SeriesLimits { subscriptions: 0, subscriptions_per_topic: 0, topics: 0 };
+        let exposition = Exposition::new(MetricSources::default(), bounds, MetricsAccess::Token(None), clock.now());
+        Self {
+            registry,
+            clock,
+            editions,
+            public_url,
+            redrives,
+            backups,
+            failed_auth,
+            operators: None,
+            exposition,
+            fault_injector,
+            samples: top::RateSamples::default(),
+            topic_rates: top::TopicRates::default(),
+            sessions: Some(Sessions::default()),
+            tails: shares::CallerShares::new(SUBSCRIBERS_MAX),
+            audit: None,
+            history: history::Recorder::default(),
+            edition_tables: EditionTables::default(),
+            settings: RwLock::default(),
+            spread: None,
+            uses: uses::UseRules::default(),
+            locks,
+        }
+    }
+
+    /// Adds the operations on dead letters.
+    #[must_use]
+    pub fn with_dead_letters(self, redrives: Redrives) -> Self {
+        Self { redrives: Some(redrives), ..self }
+    }
+
+    /// Adds the targets of fault injection and supervision other than topics.
+    #[must_use]
+    pub fn with_tools(self, tools: ChaosTargets) -> Self {
+        Self { fault_injector: FaultInjector::new(tools), ..self }
+    }
+
+    /// Sets whether operators can sign in to the dashboard.
+    #[must_use]
+    pub fn with_dashboard(self, enabled: bool) -> Self {
+        Self { sessions: enabled.then(Sessions::default), ..self }
+    }
+
+    /// Sets the settings in force that differ from the defaults, which `GET /server` shows.
+    pub fn show_settings(&self, settings: Vec<SettingView>) {
+        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
+    }
+
+    /// Sets the access to `/metrics`.
+    pub fn let_read_metrics(&self, readers: MetricsAccess) {
+        self.exposition.set_readers(readers);
+    }
+
+    /// The topics, domains and namespaces.
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    /// Ends all faults, when the server stops.
+    pub fn end_chaos(&self) {
+        self.fault_injector.end_all(&self.registry);
+    }
+
+    /// The URL by which operators reach this server, without a slash at the end. A listener of their own is reached by the
+    /// address that the request names: `public_url` is the publishers'.
+    fn operators_url(&self, request: &HttpRequest) -> String {
+        match request.app_data::<ListenerRole>() {
+            Some(ListenerRole::Operators) => {
+                let reached = request.connection_info();
+                format!("{}://{}", reached.scheme(), reached.host())
+            }
+            Some(_) | None => self.public_url.trim_end_matches('/').to_owned(),
+        }
+    }
+
+    /// The system data of a change by `caller`. `before` is the changed resource with its system data.
+    fn stamp(&self, caller: &AdminCaller, before: Option<Option<&SystemData>>) -> Option<SystemData> {
+        let (by, kind) = caller.identity();
+        Some(system_data::changed(ChangeStamp { by: by.to_owned(), kind, at: self.clock.now() }, before))
+    }
+
+    /// The lock of changes of a topic: a change reads the record and writes the whole of it, so changes of one topic must
+    /// not interleave. Topics share locks by hash, so that a slow change delays few others.
+    async fn lock(&self, topic_key: &str) -> OwnedMutexGuard<()> {
+        let mut hasher = DefaultHasher::new();
+        topic_key.hash(&mut hasher);
+        let index = hasher.finish() % LOCKS as u64;
+        Arc::clone(&self.locks[index as usize]).lock_owned().await
+    }
+}
+
+/// Whether faults may be injected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChaosMode {
+    /// The paths exist.
+    Enabled,
+    /// The paths do not exist.
+    Disabled,
+}
+
+/// Role of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListenerRole {
+    /// Everything.
+    Both,
+    /// The control plane.
+    Operators,
+    /// The data plane: publishers, consumers and endpoints.
+    Publishers,
+}
+
+/// Adds the control plane to an application. The data is shared by all workers.
+pub fn configure(
+    cfg: &mut web::ServiceConfig,
+    control: web::Data<Control>,
+    token: web::Data<AdminToken>,
+    health: web::Data<ServerHealth>,
+    chaos: ChaosMode,
+) {
+    configure_side(cfg, control, token, health, chaos, ListenerRole::Both);
+}
+
+/// Adds the probes while the server starts; every other request gets 503.
+pub fn configure_starting(cfg: &mut web::ServiceConfig, health: web::Data<ServerHealth>) {
+    cfg.app_data(health)
+        .service(web::resource("/healthz").to(health::healthz))
+        .service(web::resource("/readyz").to(health::readyz))
+        .default_service(web::to(health::not_yet));
+}
+
+/// Adds the paths that a listener with this role serves.
+pub fn configure_side(
+    cfg: &mut web::ServiceConfig,
+    control: web::Data<Control>,
+    token: web::Data<AdminToken>,
+    health: web::Data<ServerHealth>,
+    chaos: ChaosMode,
+    side: ListenerRole,
+) {
+    cfg.app_data(control)
+        .app_data(token)
+        .app_data(health)
+        .app_data(web::Data::new(openapi::OpenApiDocument::new(chaos)))
+        .app_data(side)
+        .app_data(web::Data::new(chaos));
+    routes::configure(cfg, chaos, side);
+    if side == ListenerRole::Publishers {
+        return;
+    }
+    let guarded = match chaos {
+        ChaosMode::Enabled => "/{slashes:/*(?i:subscriptions|providers|tenants|chaos)}/{rest:.*}",
+        ChaosMode::Disabled => "/{slashes:/*(?i:subscriptions|providers|tenants)}/{rest:.*}",
+    };
+    let authorized = |request: ServiceRequest, next: Next<BoxBody>| async move {
+        let (access, target) = arm::access(&request);
+        auth::authorize(access, target, request, next).await
+    };
+    let paths = [guarded, "/{slashes:/*(?i:subscriptions|tenants)}"];
+    cfg.service(web::resource(paths).wrap(from_fn(authorized)).to(arm::answer));
+}

@@ -1,0 +1,524 @@
+//! The only reader of time. Other modules receive a [`Timestamp`], or pass on that of a [`Clock`].
+//!
+//! Within a process time never goes back and never jumps. Retry times, time to live and append times would all follow a
+//! jump: a wall clock set forward by an hour would expire an hour of events. The clock therefore follows the monotonic
+//! clock, and approaches the wall clock by at most one part in [`Follower::SLEW`] of the time that passes. A wall clock
+//! set by more than [`Follower::STEP`] is reported once as a [`ClockStep`].
+//!
+//! Between processes time may jump. A wall clock that was set cannot be distinguished from a server that was off,
+//! unless the machine kept running. The server therefore stores its clock ([`ClockRecord`]), and the next process
+//! starts from it ([`begin`]):
+//! - A clock never starts earlier than the last one ended, so nothing due waits twice.
+//! - A jump ahead by more than [`ClockLimits::jump_max`] pauses expiry ([`Clock::expiry_is_paused`]): events are
+//!   delivered, and no event, log, dead letter or subscription ends by its age. Expiry resumes when an operator
+//!   confirms the wall clock, or after [`ClockLimits::expiry_pause_max`] without another jump.
+//! - A wall clock that returns to its time before such a jump resumes expiry: the jump was the mistake.
+//!
+//! Times that other parties compare, such as those of signatures and tokens, are a [`WallTime`] of [`Clock::wall`], which
+//! follows the wall clock at once.
+//!
+//! What it does not do: no time zones, sleeps or timers. A timer reads the clock when it fires, and finds out whether
+//! it was early.
+
+mod lease;
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use serde::{Deserialize, Serialize};
+
+use gridhook_event::{Timestamp, WallTime};
+
+pub use self::lease::Lease;
+
+/// A clock. Clones share their time.
+#[derive(Clone, Debug)]
+pub struct Clock(Arc<ClockSource>);
+
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a process has one clock")]
+enum ClockSource {
+    System {
+        started: Instant,
+        follower: Mutex<Follower>,
+        seen: LastReading,
+        skew: Skew,
+        pause: ExpiryPause,
+        is_continued: bool,
+    },
+    Manual {
+        at: Mutex<Timestamp>,
+        expiry_is_paused: AtomicBool,
+    },
+}
+
+/// A deliberate error of the wall clock, for chaos tests. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Skew(Arc<AtomicI64>);
+
+impl Skew {
+    /// Sets the wall clock ahead by this much, or right again with zero.
+    pub fn ahead(&self, by: Duration) {
+        self.0.store(micros(by), Ordering::Relaxed);
+    }
+
+    /// Sets the wall clock back by this much.
+    pub fn behind(&self, by: Duration) {
+        self.0.store(-micros(by), Ordering::Relaxed);
+    }
+
+    fn of(&self, wall: Timestamp) -> Timestamp {
+        match self.0.load(Ordering::Relaxed) {
+            0 => wall,
+            by if by > 0 => wall.after(Duration::from_micros(by.unsigned_abs())),
+            by => wall.before(Duration::from_micros(by.unsigned_abs())),
+        }
+    }
+}
+
+fn micros(of: Duration) -> i64 {
+    i64::try_from(of.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Sets the time of a manual clock, for tests.
+#[derive(Debug)]
+pub struct ManualClock(Clock);
+
+/// A step of the wall clock: it differs from the time that passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockStep {
+    /// What the wall clock reads now.
+    pub wall: Timestamp,
+    /// What it would read without the step.
+    pub expected: Timestamp,
+}
+
+impl Clock {
+    /// The clock of the machine.
+    pub fn system() -> Self {
+        Self::skewed(Skew::default())
+    }
+
+    /// The same, with an error of the wall clock for chaos tests.
+    pub fn skewed(skew: Skew) -> Self {
+        let follower = Follower::new(skew.of(wall()));
+        Self::following(follower, skew, ExpiryPause::default(), false)
+    }
+
+    /// The same, continuing after an earlier process; and what an operator should know about it.
+    pub fn resumed(
+        skew: Skew,
+        past: Option<&ClockRecord>,
+        boot: Option<&str>,
+        limits: ClockLimits,
+    ) -> (Self, Option<ClockJump>) {
+        let wall = skew.of(wall());
+        let Beginning { reported, jump, unconfirmed } = begin(past, wall, &MachineBoot::now(boot), limits);
+        let follower = Follower { reported, ..Follower::new(wall) };
+        let pause = ExpiryPause {
+            is_paused: AtomicBool::new(unconfirmed.is_some()),
+            unconfirmed: Mutex::new(unconfirmed),
+            limits,
+            ..ExpiryPause::default()
+        };
+        (Self::following(follower, skew, pause, past.is_some()), jump)
+    }
+
+    fn following(follower: Follower, skew: Skew, pause: ExpiryPause, is_continued: bool) -> Self {
+        let (follower, seen) = (Mutex::new(follower), LastReading::default());
+        Self(Arc::new(ClockSource::System { started: instant(), follower, seen, skew, pause, is_continued }))
+    }
+
+    /// The wall clock, for whatever other parties compare.
+    pub fn wall(&self) -> WallTime {
+        match &*self.0 {
+            ClockSource::System { skew, .. } => WallTime(skew.of(wall()).0),
+            ClockSource::Manual { .. } => WallTime(self.now().0),
+        }
+    }
+
+    /// The wall time at which this clock read `at`, if the wall clock was not set since.
+    pub fn to_wall(&self, at: Timestamp) -> WallTime {
+        let passed = self.now().since(at);
+        WallTime(self.wall().timestamp().before(passed).0)
+    }
+
+    /// Whether it continues the clock of an earlier process. It then began earlier than that one ended only because a wrong clock
+    /// was corrected or an operator confirmed it; otherwise nothing is known about the wall clock.
+    pub fn is_continued(&self) -> bool {
+        match &*self.0 {
+            ClockSource::System { is_continued, .. } => *is_continued,
+            ClockSource::Manual { .. } => true,
+        }
+    }
+
+    /// Whether nothing may be given up, trimmed or deleted by age, because the clock may be wrong.
+    pub fn expiry_is_paused(&self) -> bool {
+        let (started, pause) = match &*self.0 {
+            ClockSource::System { started, pause, .. } => (started, pause),
+            ClockSource::Manual { expiry_is_paused, .. } => return expiry_is_paused.load(Ordering::Relaxed),
+        };
+        if !pause.is_paused.load(Ordering::Relaxed) {
+            return false;
+        }
+        let elapsed = instant().saturating_duration_since(*started);
+        let over = pause.lock().as_ref().is_none_or(|unconfirmed| unconfirmed.rest <= elapsed);
+        // The time alone confirms nothing while this process knows its clock to be wrong.
+        if !over || distance(self.now(), self.wall().timestamp()) > pause.limits.jump_max {
+            return true;
+        }
+        pause.end();
+        false
+    }
+
+    /// Confirms the wall clock on behalf of an operator: expiry resumes by it, and the next process starts from it.
+    pub fn confirm(&self) {
+        if let ClockSource::System { pause, .. } = &*self.0 {
+            pause.confirmed.store(true, Ordering::Relaxed);
+            pause.end();
+        }
+    }
+
+    /// What the next process has to know; [`None`] for a manual clock.
+    pub fn past(&self, boot: Option<&str>) -> Option<ClockRecord> {
+        let ClockSource::System { started, pause, .. } = &*self.0 else { return None };
+        let elapsed = instant().saturating_duration_since(*started);
+        let reported = if pause.confirmed.load(Ordering::Relaxed) { self.wall().timestamp() } else { self.now() };
+        let rest = |unconfirmed: &UnconfirmedJump| UnconfirmedJump {
+            rest: unconfirmed.rest.saturating_sub(elapsed),
+            ..unconfirmed.clone()
+        };
+        Some(ClockRecord { reported, machine: MachineBoot::now(boot), unconfirmed: pause.lock().as_ref().map(rest) })
+    }
+
+    /// A clock that stands still until a test moves it.
+    pub fn manual(at: Timestamp) -> (Self, ManualClock) {
+        let clock =
+            Self(Arc::new(ClockSource::Manual { at: Mutex::new(at), expiry_is_paused: AtomicBool::new(false) }));
+        (clock.clone(), ManualClock(clock))
+    }
+
+    /// The time: never earlier than any time returned before.
+    pub fn now(&self) -> Timestamp {
+        match &*self.0 {
+            ClockSource::System { started, follower, seen, skew, .. } => {
+                let elapsed = || instant().saturating_duration_since(*started);
+                if let Some(reported) = seen.since(elapsed()) {
+                    return reported;
+                }
+                let mut follower = follower.lock().unwrap_or_else(PoisonError::into_inner);
+                // Both clocks are read under the lock, so that readings reach the follower in order.
+                let elapsed = elapsed();
+                let reported = follower.observe(elapsed, skew.of(wall()));
+                seen.note(elapsed, reported);
+                reported
+            }
+            ClockSource::Manual { at, .. } => *at.lock().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    /// The last step of the wall clock that was not taken yet. The server takes and logs it periodically.
+    pub fn take_step(&self) -> Option<ClockStep> {
+        match &*self.0 {
+            ClockSource::System { follower, .. } => follower.lock().unwrap_or_else(PoisonError::into_inner).step.take(),
+            ClockSource::Manual { .. } => None,
+        }
+    }
+}
+
+/// Limits of trust in the wall clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClockLimits {
+    /// A larger jump between two processes is reported and pauses expiry.
+    pub jump_max: Duration,
+    /// How long expiry is paused without a confirmation.
+    pub expiry_pause_max: Duration,
+}
+
+/// The boot of the machine in which a process ran, and the uptime.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineBoot {
+    /// The id of the boot, if the system has one.
+    pub boot: Option<String>,
+    /// The uptime, including sleep.
+    pub up: Duration,
+}
+
+impl MachineBoot {
+    fn now(boot: Option<&str>) -> Self {
+        // If the system has no boot id, no two boots count as the same.
+        let reported = std::fs::read_to_string("/proc/uptime").ok();
+        let up = reported.and_then(|reported| reported.split(' ').next()?.parse().ok());
+        let up = up.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        Self { boot: boot.filter(|_| up.is_some()).map(str::to_owned), up: up.unwrap_or_default() }
+    }
+
+    /// The time since `then`, if the machine kept running.
+    fn since(&self, then: &Self) -> Option<Duration> {
+        let same = self.boot.is_some() && self.boot == then.boot;
+        same.then(|| self.up.checked_sub(then.up)).flatten()
+    }
+}
+
+/// The last stored clock of an earlier process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockRecord {
+    /// The time of its clock.
+    #[serde(alias = "told")]
+    pub reported: Timestamp,
+    /// The boot in which it ran.
+    pub machine: MachineBoot,
+    /// Why expiry was paused, if it was.
+    #[serde(rename = "held", alias = "unconfirmed")]
+    pub unconfirmed: Option<UnconfirmedJump>,
+}
+
+impl ClockRecord {
+    /// The clock of a process on another machine, by which nothing may have expired. No wall clock undoes that: which of the
+    /// two is right is not known.
+    pub fn of_other_machine(reported: Timestamp, expiry_is_paused: bool, limits: ClockLimits) -> Self {
+        let machine = MachineBoot { boot: None, up: Duration::ZERO };
+        let unconfirmed = expiry_is_paused.then(|| UnconfirmedJump {
+            before: Timestamp(0),
+            machine: machine.clone(),
+            rest: limits.expiry_pause_max,
+        });
+        Self { reported, machine, unconfirmed }
+    }
+
+    /// The clock to continue. `saved`, which this node has written while it owned the shard, is older than that of an owner
+    /// on another machine; beside one that this node has reported itself, it knows more.
+    pub fn latest(saved: Option<Self>, owner: Option<OwnerClock>, limits: ClockLimits) -> Option<Self> {
+        let Some(OwnerClock { time, expiry_is_paused, is_here }) = owner else { return saved };
+        let of_owner = || Self::of_other_machine(time, expiry_is_paused, limits);
+        Some(saved.filter(|_| is_here).unwrap_or_else(of_owner))
+    }
+}
+
+/// The clock of the last owner of a shard, as its node has reported it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnerClock {
+    /// The time.
+    pub time: Timestamp,
+    /// Whether nothing expired by it.
+    pub expiry_is_paused: bool,
+    /// Whether an earlier process of this node reported it.
+    pub is_here: bool,
+}
+
+/// A jump ahead that is not confirmed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnconfirmedJump {
+    /// The time of the clock before it …
+    pub before: Timestamp,
+    /// … and the boot.
+    pub machine: MachineBoot,
+    /// How long expiry remains paused without a confirmation.
+    pub rest: Duration,
+}
+
+/// The start of a process's clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beginning {
+    /// The time it starts with.
+    pub reported: Timestamp,
+    /// What an operator should know.
+    pub jump: Option<ClockJump>,
+    /// Whether expiry is paused, and why.
+    pub unconfirmed: Option<UnconfirmedJump>,
+}
+
+/// The wall clock differs from what an earlier process leads to expect by more than [`ClockLimits::jump_max`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClockJump {
+    /// Later by this much: it was set, or the server was off for this long. Expiry is paused.
+    Ahead(Duration),
+    /// Earlier by this much: the clock continues from its last time, and approaches the wall clock.
+    Behind(Duration),
+    /// It returned to its time before the jump that paused expiry.
+    Undone,
+}
+
+/// Starts the clock after an earlier process, if there was one, with the wall clock at `wall`.
+pub fn begin(past: Option<&ClockRecord>, wall: Timestamp, here: &MachineBoot, limits: ClockLimits) -> Beginning {
+    let Some(ClockRecord { reported, machine, unconfirmed }) = past else {
+        return Beginning { reported: wall, jump: None, unconfirmed: None };
+    };
+    let expected = |reported: &Timestamp, then: &MachineBoot| reported.after(here.since(then).unwrap_or_default());
+    if let Some(UnconfirmedJump { before, machine, .. }) = unconfirmed
+        && distance(wall, expected(before, machine)) <= limits.jump_max
+    {
+        return Beginning { reported: wall, jump: Some(ClockJump::Undone), unconfirmed: None };
+    }
+    let expected = expected(reported, machine);
+    if wall < expected {
+        let behind = expected.since(wall);
+        let jump = (behind > limits.jump_max).then_some(ClockJump::Behind(behind));
+        return Beginning { reported: expected, jump, unconfirmed: unconfirmed.clone() };
+    }
+    let ahead = wall.since(expected);
+    if ahead <= limits.jump_max {
+        return Beginning { reported: wall, jump: None, unconfirmed: unconfirmed.clone() };
+    }
+    // Of several jumps, returning from the first ends the pause.
+    let (before, machine) = match unconfirmed {
+        Some(UnconfirmedJump { before, machine, .. }) => (*before, machine.clone()),
+        None => (expected, here.clone()),
+    };
+    let unconfirmed = Some(UnconfirmedJump { before, machine, rest: limits.expiry_pause_max });
+    Beginning { reported: wall, jump: Some(ClockJump::Ahead(ahead)), unconfirmed }
+}
+
+/// The pause of expiry in this process.
+#[derive(Debug, Default)]
+struct ExpiryPause {
+    /// For callers that check it with every event.
+    is_paused: AtomicBool,
+    unconfirmed: Mutex<Option<UnconfirmedJump>>,
+    confirmed: AtomicBool,
+    limits: ClockLimits,
+}
+
+impl ExpiryPause {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<UnconfirmedJump>> {
+        self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self) {
+        *self.lock() = None;
+        self.is_paused.store(false, Ordering::Relaxed);
+    }
+}
+
+/// The last reading of both clocks, for callers who need no new one and no lock.
+///
+/// Until the next reading they get the earliest time that it could return. Time therefore never goes back, and is at
+/// most 12.5 µs behind.
+#[derive(Debug, Default)]
+struct LastReading {
+    /// Odd while a reading is stored.
+    version: AtomicU64,
+    elapsed: AtomicU64,
+    reported: AtomicU64,
+}
+
+impl LastReading {
+    /// How long a reading is used.
+    const FRESH: Duration = Duration::from_micros(250);
+
+    /// The time, if the last reading is recent enough.
+    fn since(&self, elapsed: Duration) -> Option<Timestamp> {
+        let version = self.version.load(Ordering::Acquire);
+        let (at, reported) = (self.elapsed.load(Ordering::Relaxed), self.reported.load(Ordering::Relaxed));
+        // The fence orders these loads before the second load of the version, as in `note`.
+        fence(Ordering::Acquire);
+        if version == 0 || version % 2 == 1 || version != self.version.load(Ordering::Relaxed) {
+            return None;
+        }
+        let passed = elapsed.saturating_sub(Duration::from_nanos(at));
+        (passed < Self::FRESH).then(|| Timestamp(reported).after(passed - passed / Follower::SLEW))
+    }
+
+    /// Stores a reading. Callers must be serialized.
+    fn note(&self, elapsed: Duration, reported: Timestamp) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.elapsed.store(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.reported.store(reported.0, Ordering::Relaxed);
+        self.version.store(version + 2, Ordering::Release);
+    }
+}
+
+impl ManualClock {
+    /// Advances the clock.
+    pub fn advance(&self, by: Duration) {
+        self.set(self.0.now().after(by));
+    }
+
+    /// Sets the clock to `to`.
+    ///
+    /// # Panics
+    /// `to` is earlier: programs never see a clock go back.
+    pub fn set(&self, to: Timestamp) {
+        match &*self.0.0 {
+            ClockSource::Manual { at, .. } => {
+                let mut at = at.lock().unwrap_or_else(PoisonError::into_inner);
+                assert!(*at <= to, "a clock at {at} cannot be set back to {to}");
+                *at = to;
+            }
+            ClockSource::System { .. } => unreachable!("a hand is made with a manual clock"),
+        }
+    }
+
+    /// Pauses or resumes expiry.
+    pub fn pause_expiry(&self, unconfirmed: bool) {
+        match &*self.0.0 {
+            ClockSource::Manual { expiry_is_paused, .. } => expiry_is_paused.store(unconfirmed, Ordering::Relaxed),
+            ClockSource::System { .. } => unreachable!("a hand is made with a manual clock"),
+        }
+    }
+}
+
+/// The arithmetic of following: the monotonic clock, the wall clock, and the time between them.
+#[derive(Clone, Debug)]
+pub struct Follower {
+    elapsed: Duration,
+    wall: Timestamp,
+    reported: Timestamp,
+    step: Option<ClockStep>,
+}
+
+impl Follower {
+    /// How fast the clock approaches the wall clock: one part in this many of the time that passes. An hour of
+    /// difference takes twenty hours, during which waits are off by at most 5 %, less than their jitter.
+    pub const SLEW: u32 = 20;
+    /// A wall clock that differs by more than this from the time that passed was set, not adjusted.
+    pub const STEP: Duration = Duration::from_secs(5);
+
+    /// Starts at the wall clock.
+    pub fn new(wall: Timestamp) -> Self {
+        Self { elapsed: Duration::ZERO, wall, reported: wall, step: None }
+    }
+
+    /// The time when `elapsed` has passed on the monotonic clock since the start, and the wall clock reads `wall`.
+    pub fn observe(&mut self, elapsed: Duration, wall: Timestamp) -> Timestamp {
+        let passed = elapsed.saturating_sub(self.elapsed);
+        let expected = self.wall.after(passed);
+        if distance(wall, expected) > Self::STEP {
+            self.step = Some(ClockStep { wall, expected });
+        }
+        let reported = self.reported.after(passed);
+        let slew = distance(wall, reported).min(passed / Self::SLEW);
+        // Never backwards: `passed` is larger than the slew.
+        self.reported = if wall > reported { reported.after(slew) } else { reported.before(slew) };
+        self.elapsed = self.elapsed.max(elapsed);
+        self.wall = wall;
+        self.reported
+    }
+
+    /// The last step seen.
+    pub fn step(&self) -> Option<ClockStep> {
+        self.step
+    }
+}
+
+fn distance(a: Timestamp, b: Timestamp) -> Duration {
+    if a > b { a.since(b) } else { b.since(a) }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the only reader of the monotonic clock")]
+fn instant() -> Instant {
+    Instant::now()
+}
+
+#[expect(clippy::disallowed_methods, reason = "the only reader of the wall clock")]
+fn wall() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::default().after(since)
+}

@@ -1,0 +1,236 @@
+//! Sharing shards among the nodes of a cluster: who is alive (`lease`), which shard a node takes or gives up (`balance`), and
+//! of which shards it has a copy (`copies`).
+//!
+//! All are pure: what a node has read and the time are arguments. [`ShardClaim`] and [`ClaimDriver`] are the two ends of a
+//! channel: the driver reads and writes the records of the cluster and says which [`Role`] this node has for a shard; the
+//! server holds the claim and serves.
+//!
+//! These rules decide who *should* own a shard. That no two nodes ever write to one is the fence of its changelog
+//! (`journal::changelog`), whatever is decided here.
+
+pub mod balance;
+pub mod claim;
+pub mod copies;
+pub mod lease;
+pub mod member;
+pub mod membership;
+#[cfg(feature = "nats")]
+pub mod nats;
+pub mod records;
+
+use std::{
+    hash::Hasher as _,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use siphasher::sip::SipHasher13;
+use tokio::sync::{mpsc, watch};
+
+use self::{
+    balance::NodeId,
+    copies::HeldCopy,
+    records::{CopyProgress, ShardPosition},
+};
+use gridhook_clock::Lease;
+
+/// The shard of a cluster with so many that a topic, domain or namespace of the resource group belongs to, and everything
+/// within it. Names differ in more than their case. All releases must agree: a cluster keeps its shards for ever.
+pub fn shard_of(name: &str, shards: usize) -> usize {
+    let mut hasher = SipHasher13::new();
+    hasher.write(name.to_ascii_lowercase().as_bytes());
+    let shards = shards.max(1) as u64;
+    usize::try_from(hasher.finish() % shards).expect("less than a number of shards")
+}
+
+/// The listener for other nodes of the core of a shard: the port is that of the first shard plus the number.
+pub fn shard_address(first: &str, shard: usize) -> String {
+    let parsed = first.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<usize>().ok()?)));
+    parsed.map_or_else(|| first.to_owned(), |(host, port)| format!("{host}:{}", port + shard))
+}
+
+/// A node, and how other nodes reach it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeAddress {
+    /// Its name, unique to one start of its process.
+    pub node: NodeId,
+    /// Host and port of its listener for other nodes.
+    pub address: String,
+}
+
+/// What this node is for a shard.
+#[derive(Clone, Debug)]
+pub enum Role {
+    /// It follows the changelog, and forwards requests to the owner, if there is one.
+    Standby {
+        /// The owner.
+        owner: Option<NodeAddress>,
+    },
+    /// It has the claim: it fences the changelog and serves. A new claim of the same node has a new lease.
+    Owner(Lease),
+    /// It has the claim and is asked to give it up: it finishes what is in flight, and then calls [`ShardClaim::give_up`].
+    /// It may be asked before it was seen to be the owner.
+    Draining(Lease),
+}
+
+impl Role {
+    /// The lease of the claim that this node has and the server has not given up.
+    pub fn lease(&self) -> Option<&Lease> {
+        match self {
+            Self::Owner(lease) | Self::Draining(lease) => Some(lease).filter(|lease| !lease.is_over()),
+            Self::Standby { .. } => None,
+        }
+    }
+
+    /// Whether this is the role of the claim with this lease.
+    pub fn is_of(&self, claim: &Lease) -> bool {
+        match self {
+            Self::Owner(lease) | Self::Draining(lease) => lease.is_same(claim),
+            Self::Standby { .. } => false,
+        }
+    }
+}
+
+/// Positions in the changelog of a shard.
+#[derive(Debug, Default)]
+pub struct ShardProgress {
+    /// The last sequence of the changelog that the local store has applied. Written by the server.
+    pub applied: AtomicU64,
+    /// The last sequence that the local store has synced. Written by the server.
+    pub flushed: AtomicU64,
+    /// The time of this node's clock while it owns the shard, in microseconds since 1970. Written by the server.
+    pub time: AtomicU64,
+    /// Whether nothing expires by that clock. Written by the server.
+    pub expiry_paused: AtomicBool,
+    /// The sequence of the fence with which this node took the shard then. Written by the server, after the time.
+    pub epoch: AtomicU64,
+    /// The sequence up to which the changelog may be trimmed, as far as all copies are concerned (`ClusterRecords::trimmable`).
+    /// Written by the driver; 0 while it is not known.
+    pub trimmable: AtomicU64,
+    /// What the local store is. Written by the server; the driver takes back that it is complete.
+    held: Mutex<HeldCopy>,
+    /// The copy of the owner's store that this node fetches. Written by the server.
+    copy: Mutex<Option<CopyProgress>>,
+}
+
+impl ShardProgress {
+    /// Continues the clock that an earlier process of this node has reported.
+    pub fn continue_clock(&self, earlier: ShardPosition) {
+        self.time.store(earlier.time, Ordering::Release);
+        self.expiry_paused.store(earlier.expiry_paused, Ordering::Release);
+        self.epoch.store(earlier.epoch, Ordering::Release);
+    }
+
+    /// What the record of this node says of the shard.
+    pub fn position(&self) -> ShardPosition {
+        // A new epoch comes with its time or a later one.
+        let epoch = self.epoch.load(Ordering::Acquire);
+        ShardPosition {
+            applied: self.applied.load(Ordering::Acquire),
+            flushed: self.flushed.load(Ordering::Acquire),
+            time: self.time.load(Ordering::Acquire),
+            expiry_paused: self.expiry_paused.load(Ordering::Acquire),
+            epoch,
+            copy: self.copy(),
+            ..ShardPosition::default()
+        }
+    }
+
+    /// What the local store is. Before it is complete, the node does not claim the shard.
+    pub fn held(&self) -> HeldCopy {
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says what the local store is.
+    pub fn note_held(&self, held: HeldCopy) {
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = held;
+    }
+
+    /// Says that a copy is there, which may not be complete. One that is stays so.
+    pub fn note_any(&self) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if *held == HeldCopy::None {
+            *held = HeldCopy::Incomplete;
+        }
+    }
+
+    /// Says that a complete copy must prove that again.
+    pub fn note_doubt(&self) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if *held == HeldCopy::Complete {
+            *held = HeldCopy::Incomplete;
+        }
+    }
+
+    /// The copy of the owner's store that this node fetches.
+    pub fn copy(&self) -> Option<CopyProgress> {
+        *self.copy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says how much of the owner's store this node has, as long as it fetches one. It takes no shard meanwhile.
+    pub fn note_copy(&self, copy: Option<CopyProgress>) {
+        *self.copy.lock().unwrap_or_else(PoisonError::into_inner) = copy;
+    }
+}
+
+/// Why an owner gave a shard up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GivenUp {
+    /// It has finished what was in flight and has released the changelog, on request or because it stops. One that has not
+    /// begun to serve gives up at once; the next owner fences what it may have appended.
+    Released,
+    /// Another node has fenced it.
+    Fenced,
+    /// It cannot serve: another node should try first.
+    Failed,
+}
+
+/// The server's end of the claim of a shard.
+pub struct ShardClaim {
+    /// The number of the shard.
+    pub shard: usize,
+    /// What this node is for it now. The sender is gone when the driver has ended.
+    pub role: watch::Receiver<Role>,
+    /// Whether this node has or fetches a copy. Once that is false, the server removes the copy and says so in `progress`; it is
+    /// not asked for another one, nor for a claim, before.
+    pub keeps: watch::Receiver<bool>,
+    /// What the server reports, and the driver answers.
+    pub progress: Arc<ShardProgress>,
+    given_up: mpsc::UnboundedSender<(Lease, GivenUp)>,
+}
+
+impl ShardClaim {
+    /// Gives up the claim with this lease, and ends the lease. The role is that of the claim no longer afterwards. A claim that was
+    /// lost meanwhile is not given up again, nor a newer one in its place.
+    pub fn give_up(&self, claim: &Lease, why: GivenUp) {
+        claim.end();
+        // A driver that has ended writes no record any more, so the claim expires.
+        self.given_up.send((claim.clone(), why)).ok();
+    }
+}
+
+/// The driver's end of the claim of a shard.
+pub struct ClaimDriver {
+    /// The number of the shard.
+    pub shard: usize,
+    /// What this node is for it.
+    pub role: watch::Sender<Role>,
+    /// Whether this node has or fetches a copy.
+    pub keeps: watch::Sender<bool>,
+    /// What the server reports, and the driver answers.
+    pub progress: Arc<ShardProgress>,
+    /// The claims that the server has given up.
+    pub given_up: mpsc::UnboundedReceiver<(Lease, GivenUp)>,
+}
+
+/// Both ends of the claim of a shard, as a standby of an unknown owner with this copy.
+pub fn claim(shard: usize, held: HeldCopy) -> (ShardClaim, ClaimDriver) {
+    let (role_of, role) = watch::channel(Role::Standby { owner: None });
+    let (keeps_of, keeps) = watch::channel(held != HeldCopy::None);
+    let (given_up, given) = mpsc::unbounded_channel();
+    let progress = Arc::new(ShardProgress { held: held.into(), ..ShardProgress::default() });
+    let claim = ShardClaim { shard, role, keeps, progress: Arc::clone(&progress), given_up };
+    (claim, ClaimDriver { shard, role: role_of, keeps: keeps_of, progress, given_up: given })
+}

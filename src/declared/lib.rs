@@ -1,0 +1,215 @@
+//! Configuration files that declare topics and event subscriptions, as a list of resources in order of creation.
+//!
+//! A file is either gridhook's own (TOML or JSON), with the keys of the control plane, or an ARM template (JSON) as the
+//! Azure portal exports it. Both become resources with the bodies of their PUT requests. The control plane validates these.
+//!
+//! Not here: requests and changes. The caller compares each resource with the existing one.
+
+mod expression;
+mod own;
+mod template;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+use gridhook_policy::filter::number;
+
+/// A file cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{file}: {what}")]
+pub struct DeclaredError {
+    file: String,
+    what: String,
+}
+
+/// The kind of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ResourceKind {
+    /// A topic.
+    Topic,
+    /// A domain.
+    Domain,
+    /// A namespace.
+    Namespace,
+    /// A topic of a namespace.
+    NamespaceTopic,
+    /// A topic of a domain.
+    DomainTopic,
+    /// An event subscription.
+    Subscription,
+}
+
+/// An Azure subscription and a resource group in it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ResourceGroup {
+    /// The Azure subscription.
+    pub subscription: String,
+    /// The resource group.
+    pub resource_group: String,
+}
+
+impl Default for ResourceGroup {
+    fn default() -> Self {
+        Self { subscription: "local".to_owned(), resource_group: "dev".to_owned() }
+    }
+}
+
+/// A declared resource.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeclaredResource {
+    /// Its kind.
+    pub kind: ResourceKind,
+    /// Its resource group.
+    pub group: ResourceGroup,
+    /// Alternating types and names: `topics`, `orders`, `eventSubscriptions`, `billing`.
+    pub names: Vec<String>,
+    /// The body of its PUT request.
+    pub body: Value,
+}
+
+impl DeclaredResource {
+    fn new(group: &ResourceGroup, names: &[&str], body: Value) -> Result<Self, String> {
+        if let Some(name) = names.iter().find(|name| name.contains(char::is_control)) {
+            return Err(format!("the name {name:?} has a control character; allowed is a name without"));
+        }
+        let types: Vec<String> = names.iter().step_by(2).map(|word| word.to_ascii_lowercase()).collect();
+        let types: Vec<&str> = types.iter().map(String::as_str).collect();
+        let (kind, types): (_, &[&str]) = match types[..] {
+            ["topics"] => (ResourceKind::Topic, &["topics"]),
+            ["domains"] => (ResourceKind::Domain, &["domains"]),
+            ["namespaces"] => (ResourceKind::Namespace, &["namespaces"]),
+            ["namespaces", "topics"] => (ResourceKind::NamespaceTopic, &["namespaces", "topics"]),
+            ["namespaces", "topics", "eventsubscriptions"] => {
+                (ResourceKind::Subscription, &["namespaces", "topics", "eventSubscriptions"])
+            }
+            ["domains", "topics"] => (ResourceKind::DomainTopic, &["domains", "topics"]),
+            ["topics", "eventsubscriptions"] => (ResourceKind::Subscription, &["topics", "eventSubscriptions"]),
+            ["domains", "eventsubscriptions"] => (ResourceKind::Subscription, &["domains", "eventSubscriptions"]),
+            ["domains", "topics", "eventsubscriptions"] => {
+                (ResourceKind::Subscription, &["domains", "topics", "eventSubscriptions"])
+            }
+            _ => return Err(format!("a resource of the type {} is not supported; {TYPES}", types.join("/"))),
+        };
+        let names = types.iter().zip(names.iter().skip(1).step_by(2));
+        let names = names.flat_map(|(word, name)| [(*word).to_owned(), (*name).to_owned()]).collect();
+        Ok(Self { kind, group: group.clone(), names, body })
+    }
+
+    /// Its path in the control plane.
+    pub fn path(&self) -> String {
+        path(&self.group, &self.names)
+    }
+
+    /// The path of its parent: the domain of a domain topic, the topic of an event subscription.
+    pub fn parent(&self) -> Option<String> {
+        (self.names.len() > 2).then(|| path(&self.group, &self.names[..self.names.len() - 2]))
+    }
+
+    /// Its kind and name, for people.
+    pub fn display_name(&self) -> String {
+        match self.kind {
+            ResourceKind::Topic => format!("topic {}", self.names[1]),
+            ResourceKind::Domain => format!("domain {}", self.names[1]),
+            ResourceKind::Namespace => format!("namespace {}", self.names[1]),
+            ResourceKind::DomainTopic | ResourceKind::NamespaceTopic => {
+                format!("topic {} of {}/{}", self.names[3], self.names[0], self.names[1])
+            }
+            ResourceKind::Subscription => {
+                let of = self.names[..self.names.len() - 2].join("/");
+                let of = of.strip_prefix("topics/").unwrap_or(&of);
+                format!("event subscription {} of {of}", self.names[self.names.len() - 1])
+            }
+        }
+    }
+}
+
+const TYPES: &str =
+    "allowed are topics, domains, namespaces, the topics of these two, and eventSubscriptions below topics and domains";
+
+/// The characters to escape in a segment; the operator chose the names.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+fn path(group: &ResourceGroup, names: &[String]) -> String {
+    let segment = |name: &String| format!("/{}", utf8_percent_encode(name, SEGMENT));
+    let [subscription, group] = [&group.subscription, &group.resource_group].map(segment);
+    let names: String = names.iter().map(segment).collect();
+    format!("/subscriptions{subscription}/resourceGroups{group}/providers/Microsoft.EventGrid{names}")
+}
+
+/// The content of a file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Declared {
+    /// The resources, parents first.
+    pub resources: Vec<DeclaredResource>,
+    /// The resource groups of the resources, or the file's default if there are no resources.
+    pub groups: BTreeSet<ResourceGroup>,
+}
+
+/// Reads a file. `group` is the default resource group; `parameters` are those of a template.
+///
+/// # Errors
+/// If the file cannot be read or parsed: with the file, the position and the allowed values.
+pub fn load(
+    path: &Path,
+    group: &ResourceGroup,
+    parameters: &BTreeMap<String, String>,
+) -> Result<Declared, DeclaredError> {
+    let error = |what: String| DeclaredError { file: path.display().to_string(), what };
+    let extension = path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
+    if let Some(other @ ("yaml" | "yml" | "bicep")) = extension.as_deref() {
+        return Err(error(format!("a .{other} file is not supported; allowed are TOML (.toml) and JSON (.json)")));
+    }
+    let text = fs::read_to_string(path).map_err(|why| error(format!("it cannot be read: {why}")))?;
+    let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+    read(&text, is_json, group, parameters).map_err(error)
+}
+
+/// Reads JSON. A number that would be rounded is an error, because the result would differ from the file.
+fn exact_json(text: &str) -> Result<Result<Value, String>, serde_json::Error> {
+    let value = serde_json::from_str(text)?;
+    Ok(match number::first_rounded(text) {
+        None => Ok(value),
+        Some((at, problem)) => Err(format!("{at} {problem}").trim_start().to_owned()),
+    })
+}
+
+/// Parses the text of a file.
+///
+/// # Errors
+/// The error, and the allowed values.
+pub fn read(
+    text: &str,
+    is_json: bool,
+    group: &ResourceGroup,
+    parameters: &BTreeMap<String, String>,
+) -> Result<Declared, String> {
+    let value = if is_json {
+        exact_json(text).map_err(|why| format!("it is not JSON: {why}"))??
+    } else {
+        own::read_toml(text)?
+    };
+    let is_template = value["resources"].is_array() || value["$schema"].is_string();
+    let (mut resources, group) = if is_template {
+        (template::read(value, group, parameters)?, group.clone())
+    } else if parameters.is_empty() {
+        own::read(value, group)?
+    } else {
+        return Err("only an ARM template has parameters".to_owned());
+    };
+    resources.sort_by_key(|resource| resource.kind);
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = resources.iter().find(|resource| !seen.insert(resource.path().to_ascii_lowercase())) {
+        return Err(format!("the {} is declared twice", twice.display_name()));
+    }
+    let mut groups: BTreeSet<ResourceGroup> = resources.iter().map(|resource| resource.group.clone()).collect();
+    if groups.is_empty() {
+        groups.insert(group);
+    }
+    Ok(Declared { resources, groups })
+}

@@ -1,0 +1,22 @@
+//! The control plane's state: which namespaces, topics and event subscriptions exist, and what operators set on them.
+//!
+
+//! - [`registry`] changes these records and looks up topics and subscriptions.
+//! - [`validation`] runs the validation handshake before an endpoint receives events.
+//! - [`catalogue`] checks events against the schemas of their types.
+//! - [`filter_versions`] keeps earlier filters of a subscription as long as the ledger may refer to them.
+//! - [`audit`] records what operators do.
+//! - [`system_events`] takes events about the server itself to its system topic.
+//! - [`tokens`] creates, finds and revokes named tokens.
+//! - [`expiry`] deletes subscriptions at their `expirationTimeUtc`.
+
+pub mod audit;
+pub mod catalogue;
+pub mod expiry;
+pub mod filter_version;
+pub mod filter_versions;
+
+pub mod registry;
+pub mod system_events;
+pub mod tokens;
+pub mod validation;

@@ -1,0 +1,104 @@
+//! Fault injection into topics, subscriptions and their requests.
+//!
+//! An intended end counts neither for the delay of the next restart nor against an event.
+
+use std::sync::Arc;
+
+use super::{Error, Registry, SubscriptionHandle, TopicHandle, known_child};
+use gridhook_chaos::{ActorFault, Inject, response_faults::FaultTarget};
+
+/// The actor that a fault is injected into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChaosVictim {
+    /// A topic's actor.
+    Topic(String),
+    /// A subscription's actor.
+    Subscription(String, String),
+}
+
+/// How chaos ends the task of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskKill {
+    /// The next task panics.
+    Panic,
+    /// A running task is aborted.
+    Stop,
+}
+
+impl Registry {
+    /// Injects a fault into an actor.
+    #[expect(clippy::disallowed_methods, reason = "sent once; an actor that has ended needs no fault")]
+    pub fn inject(&self, victim: &ChaosVictim, fault: ActorFault) -> Result<(), Error> {
+        match victim {
+            ChaosVictim::Topic(topic) => {
+                let topic = self.known(topic)?;
+                let mailbox = topic.mailbox().ok_or_else(|| idle("actor of this topic"))?;
+                mailbox.do_send(Inject { fault, mark: topic.history().intended_stop() });
+            }
+            ChaosVictim::Subscription(topic, name) => {
+                let child = known_child(&*self.known(topic)?, name)?;
+                let mailbox = child.shared.mailbox().ok_or_else(|| idle("actor of this subscription"))?;
+                mailbox.do_send(Inject { fault, mark: child.history.intended_stop() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the task of a request.
+    pub fn kill_delivery(&self, topic: &str, subscription: &str, by: TaskKill) -> Result<(), Error> {
+        let child = known_child(&*self.known(topic)?, subscription)?;
+        match by {
+            TaskKill::Panic => child.shared.doom_delivery(),
+            TaskKill::Stop if child.shared.kill_delivery() => {}
+            TaskKill::Stop => return Err(idle("delivery of this subscription")),
+        }
+        Ok(())
+    }
+
+    /// The running actors of one topic or of all topics.
+    pub fn running_actors(&self, topic: Option<&str>) -> Result<Vec<ChaosVictim>, Error> {
+        let topics = match topic {
+            Some(topic) => vec![self.known(topic)?],
+            None => self.topics(),
+        };
+        let running = |topic: &Arc<TopicHandle>| {
+            let key = topic.record().key();
+            let children = topic.children().into_iter().filter(|child| child.shared.mailbox().is_some());
+            let name = |child: Arc<SubscriptionHandle>| {
+                ChaosVictim::Subscription(key.clone(), child.shared.plan().record.key())
+            };
+            let mut running: Vec<ChaosVictim> = children.map(name).collect();
+            running.extend(topic.mailbox().map(|_| ChaosVictim::Topic(key.clone())));
+            running
+        };
+        Ok(topics.iter().flat_map(running).collect())
+    }
+
+    /// The target of response faults: all subscriptions, those of a topic, or one.
+    pub fn fault_target(&self, topic: Option<&str>, subscription: Option<&str>) -> Result<FaultTarget, Error> {
+        let Some(topic) = topic else { return Ok(FaultTarget::All) };
+        let topic = self.known(topic)?;
+        Ok(match subscription {
+            None => FaultTarget::Topic(topic.partition()),
+            Some(name) => FaultTarget::Subscription(known_child(&topic, name)?.shared.subscription_key),
+        })
+    }
+
+    /// Makes an event panic the actor that processes it, this many times.
+    pub fn poison(&self, topic: &str, subscription: &str, event_id: &str, times: u32) -> Result<(), Error> {
+        known_child(&*self.known(topic)?, subscription)?.shared.poison(event_id, times);
+        Ok(())
+    }
+
+    /// Removes the faults of a subscription.
+    pub fn clear_faults(&self, topic: &str, subscription: &str) {
+        // A deleted subscription has none.
+        if let Some(child) = self.topic(topic).and_then(|topic| topic.child_named(subscription)) {
+            child.shared.clear_faults();
+        }
+    }
+}
+
+fn idle(what: &str) -> Error {
+    Error::Refused(format!("no {what} is running"))
+}

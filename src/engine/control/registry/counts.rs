@@ -1,0 +1,186 @@
+//! Snapshots of all subscriptions of a topic, for metrics. Sends nothing to actors and reads no disk.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{SubscriptionHandle, TopicHandle};
+use crate::{fanout::meter::TopicMeter, supervision::IncarnationEnds};
+use gridhook_event::{Seq, SubscriptionId, Timestamp, chunk::LogTail};
+use gridhook_journal as journal;
+use gridhook_policy::record::{Counters, Cursor, EndpointView, Health, HeldBy, job::Job};
+use gridhook_record::subscription::SubscriptionRecord;
+use gridhook_subscription::SubscriptionMeasures;
+
+/// A subscription at one moment. It borrows the state, so a visit of thousands keeps only what it makes of each.
+#[derive(Debug)]
+pub struct SubscriptionCensus<'a> {
+    /// Its number.
+    pub number: SubscriptionId,
+    /// Its record.
+    pub record: &'a SubscriptionRecord,
+    /// The cursor, without the open events.
+    pub cursor: &'a Cursor,
+    /// The endpoint, beyond what the cursor says of it.
+    pub endpoint: &'a EndpointView,
+    /// Events of the log that it has not passed, before its filter.
+    pub backlog: u64,
+    /// The first of them.
+    pub unread: Option<Seq>,
+    /// Time to live of events.
+    pub time_to_live: Duration,
+    /// Requests that are in flight, or answered and not yet durable.
+    pub in_flight: usize,
+    /// Requests that timed out and may still be answered.
+    pub late_requests: usize,
+    /// Number of the current incarnation of its actor.
+    pub incarnation: u64,
+    /// Ended incarnations, by cause.
+    pub ends: IncarnationEnds,
+    /// Events that were quarantined since the process started.
+    pub quarantined: u64,
+    /// Durations of its requests; [`None`] if none was sent since the process started.
+    pub measured: Option<SubscriptionMeasures>,
+}
+
+/// The figures of a subscription that a list of thousands shows.
+#[derive(Clone, Debug)]
+pub struct SubscriptionSnapshot {
+    /// Its handle. The record is read from there by need, because it is in memory of its own, far from the figures.
+    child: Arc<SubscriptionHandle>,
+    /// Outcomes of published events.
+    pub counters: Counters,
+    /// The endpoint's health.
+    pub health: Health,
+    /// Whether it is held, and why.
+    pub held: Option<HeldBy>,
+    /// When the first pending delivery is due.
+    pub next_due: Option<Timestamp>,
+    /// Maximum requests in flight.
+    pub concurrency: u32,
+    /// Events of the log that it has not passed, before its filter.
+    pub backlog: u64,
+    /// The first of them.
+    pub unread: Option<Seq>,
+    /// Requests that are in flight, or answered and not yet durable.
+    pub in_flight: usize,
+}
+
+impl SubscriptionSnapshot {
+    /// The figures of `child`, while its log ends at `end`.
+    fn of(child: Arc<SubscriptionHandle>, end: Option<Seq>) -> Self {
+        let in_flight = child.shared.in_flight();
+        let (backlog, unread, next_due, concurrency, counters, health, held) = child.shared.read_state(|state| {
+            let (backlog, unread) = state.backlog(end.unwrap_or(state.low));
+            let Cursor { counters, health, held, .. } = state.cursor;
+            (backlog, unread, state.cursor.next_retry(), state.endpoint.concurrency, counters, health, held)
+        });
+        Self { child, counters, health, held, next_due, concurrency, backlog, unread, in_flight }
+    }
+
+    /// Its number.
+    pub fn number(&self) -> SubscriptionId {
+        self.child.number()
+    }
+
+    /// The key of its name.
+    pub fn name(&self) -> &str {
+        self.child.name()
+    }
+
+    /// Its record.
+    pub fn record(&self) -> Arc<SubscriptionRecord> {
+        self.child.shared.record()
+    }
+}
+
+impl TopicHandle {
+    /// Snapshots of all subscriptions, by the key of their records, each taken when the iterator comes to it.
+    pub fn snapshots(&self) -> impl Iterator<Item = SubscriptionSnapshot> {
+        let end = self.log_end();
+        self.children().into_iter().map(move |child| SubscriptionSnapshot::of(child, end))
+    }
+
+    /// The jobs that have not ended, with the record of their subscription.
+    pub fn open_jobs(&self) -> Vec<(Arc<SubscriptionRecord>, Job)> {
+        let open = |child: &Arc<SubscriptionHandle>| {
+            let record = Arc::clone(&child.shared.plan().record);
+            let jobs = child.shared.read_state(|state| state.cursor.jobs.clone());
+            jobs.into_iter().map(move |job| (Arc::clone(&record), job)).collect::<Vec<_>>()
+        };
+        self.children().iter().flat_map(open).collect()
+    }
+
+    /// [`TopicHandle::snapshots`] with the response times by range since the process started.
+    pub fn snapshots_with_response_times(&self) -> impl Iterator<Item = (SubscriptionSnapshot, Vec<u64>)> {
+        self.snapshots().map(|snapshot| {
+            let times = snapshot.child.shared.response_times();
+            (snapshot, times)
+        })
+    }
+
+    /// Visits all subscriptions, by the key of their records.
+    pub fn census(&self, mut visit: impl FnMut(SubscriptionCensus<'_>)) {
+        self.children().iter().for_each(|child| self.counted(child, &mut visit));
+    }
+
+    /// What `visit` makes of one subscription, by the key of its record in any case.
+    pub fn count<T>(&self, name: &str, visit: impl FnOnce(SubscriptionCensus<'_>) -> T) -> Option<T> {
+        self.child_named(name).map(|child| self.counted(&child, visit))
+    }
+
+    /// Visits the number, the cursor and the backlog of each subscription.
+    pub fn cursors(&self, mut visit: impl FnMut(SubscriptionId, &Cursor, u64)) {
+        let end = self.log_end();
+        for child in self.children() {
+            child.shared.read_state(|state| {
+                let (backlog, _) = state.backlog(end.unwrap_or(state.low));
+                visit(child.number(), &state.cursor, backlog);
+            });
+        }
+    }
+
+    /// Number and bytes of the events that the topic has accepted since it was created.
+    pub fn taken(&self) -> LogTail {
+        self.journal.end(self.partition()).map(|end| end.running).unwrap_or_default()
+    }
+
+    /// Counters of its publishers.
+    pub fn meter(&self) -> &TopicMeter {
+        &self.meter
+    }
+
+    /// When the event at `seq` was appended, or the next one that the log still has.
+    ///
+    /// # Errors
+    /// If the log cannot be read.
+    pub async fn appended_at(&self, seq: Seq) -> Result<Option<Timestamp>, journal::Error> {
+        // Reads one chunk by a seek.
+        let slice = self.journal.reads().log(self.partition(), seq, seq.plus(1), 1).await?;
+        Ok(slice.chunks.first().map(|chunk| chunk.appended))
+    }
+
+    fn counted<T>(&self, child: &SubscriptionHandle, visit: impl FnOnce(SubscriptionCensus<'_>) -> T) -> T {
+        let (shared, plan, end) = (&child.shared, child.shared.plan(), self.log_end());
+        // Everything that has a lock of its own is read before the state is locked.
+        let (in_flight, late_requests, quarantined) =
+            (shared.in_flight(), shared.late_requests(), shared.quarantined_count());
+        let (incarnation, ends, measured) = (child.history.incarnation(), child.history.ends(), shared.measured());
+        shared.read_state(|state| {
+            let (backlog, unread) = state.backlog(end.unwrap_or(state.low));
+            visit(SubscriptionCensus {
+                number: child.number(),
+                record: &plan.record,
+                cursor: &state.cursor,
+                endpoint: &state.endpoint,
+                backlog,
+                unread,
+                time_to_live: plan.settings.time_to_live,
+                in_flight,
+                late_requests,
+                incarnation,
+                ends,
+                quarantined,
+                measured,
+            })
+        })
+    }
+}

@@ -1,0 +1,96 @@
+//! Changes and lookups of namespaces.
+
+use std::sync::{Arc, PoisonError};
+
+use super::{
+    Error, Registry, TopicHandle,
+    change::{json, run_detached},
+};
+use gridhook_journal::MetaChange;
+use gridhook_record::{namespace::NamespaceRecord, topic::TopicRecord};
+use gridhook_store::keys::MetaKind;
+
+impl Registry {
+    /// A namespace by its name, in any case.
+    pub fn namespace(&self, name: &str) -> Option<Arc<NamespaceRecord>> {
+        let namespaces = self.namespaces.read().unwrap_or_else(PoisonError::into_inner);
+        namespaces.get(&name.to_ascii_lowercase()).cloned()
+    }
+
+    /// All namespaces, by name.
+    pub fn namespaces(&self) -> Vec<Arc<NamespaceRecord>> {
+        self.namespaces.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// The only namespace, if there is exactly one.
+    pub fn sole_namespace(&self) -> Option<Arc<NamespaceRecord>> {
+        let namespaces = self.namespaces.read().unwrap_or_else(PoisonError::into_inner);
+        namespaces.values().next().filter(|_| namespaces.len() == 1).cloned()
+    }
+
+    /// The topics of a namespace, by name.
+    pub fn namespace_topics(&self, namespace: &str) -> Vec<Arc<TopicHandle>> {
+        let mut topics = self.topics();
+        topics.retain(|topic| is_of(&topic.record(), namespace));
+        topics
+    }
+
+    /// Creates a namespace or replaces its record.
+    pub async fn put_namespace(self: &Arc<Self>, record: NamespaceRecord) -> Result<Arc<NamespaceRecord>, Error> {
+        let registry = Arc::clone(self);
+        run_detached(async move {
+            let _guard = registry.numbers.lock().await;
+            let (key, max) = (record.key(), registry.rules.topics_max);
+            if registry.namespace(&key).is_none() && registry.namespaces().len() >= max {
+                let full = format!("The maximum of {max} namespaces is reached (limits.topics).");
+                return Err(Error::Full(full));
+            }
+            let put = MetaChange::Put(MetaKind::Namespace, key, json(&record));
+            registry.journal.change(vec![put]).await?;
+            Ok(registry.insert_namespace(record))
+        })
+        .await
+    }
+
+    /// Deletes a namespace, its topics and their subscriptions. False if it does not exist.
+    pub async fn delete_namespace(self: &Arc<Self>, name: &str) -> Result<bool, Error> {
+        let (registry, name) = (Arc::clone(self), name.to_ascii_lowercase());
+        run_detached(async move {
+            let _guard = registry.numbers.lock().await;
+            if registry.namespace(&name).is_none() {
+                return Ok(false);
+            }
+            let topics = registry.namespace_topics(&name);
+            let mut changes = vec![MetaChange::Delete(MetaKind::Namespace, name.clone())];
+            changes.extend(topics.iter().flat_map(Registry::deletion));
+            registry.journal.change(changes).await?;
+            registry.namespaces.write().unwrap_or_else(PoisonError::into_inner).remove(&name);
+            for topic in &topics {
+                registry.forget(topic);
+            }
+            Ok(true)
+        })
+        .await
+    }
+
+    pub(super) fn insert_namespace(&self, record: NamespaceRecord) -> Arc<NamespaceRecord> {
+        let record = Arc::new(record);
+        let mut namespaces = self.namespaces.write().unwrap_or_else(PoisonError::into_inner);
+        namespaces.insert(record.key(), Arc::clone(&record));
+        record
+    }
+
+    /// Checks that the namespace of a topic exists.
+    pub(super) fn check_namespace(&self, topic: &TopicRecord) -> Result<(), Error> {
+        match &topic.namespace {
+            Some(namespace) if self.namespace(namespace.name.as_str()).is_none() => {
+                Err(Error::Unknown(format!("there is no namespace '{}'", namespace.name)))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+fn is_of(topic: &TopicRecord, namespace: &str) -> bool {
+    topic.namespace.as_ref().is_some_and(|of| of.name.as_str().eq_ignore_ascii_case(namespace))
+}

@@ -1,0 +1,475 @@
+//! The part of a topic that outlives its actor: its record, its subscriptions and its inbox.
+//!
+//! Messages for the actor are put into the inbox, whether the actor runs or not, and wake it. The first message starts
+//! the actor.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Waker,
+};
+
+use actix::Addr;
+use tokio::sync::mpsc;
+
+use super::{Error, domain};
+use crate::{
+    control::catalogue::Catalogue,
+    fanout::{TopicActor, meter::TopicMeter},
+    insight::event_finder::{EventSelector, ExplainAnswer, explain},
+    supervision::{Lifeline, LifelineWatch, Supervision, SupervisionHistory},
+};
+use gridhook_event::{Name, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp, chunk::Chunk};
+use gridhook_journal as journal;
+use gridhook_journal::{CrowdedPartition, Journal};
+use gridhook_policy::record::{Cursor, DueKey, EndpointView, Traffic};
+use gridhook_record::{proposal::Proposal, subscription::SubscriptionRecord, topic::TopicRecord};
+use gridhook_subscription::{
+    DeliveryPlan, QuarantinedEvents, SharedState,
+    recent_events::{RecentBudget, RecentEvents},
+};
+
+/// Maximum memory of chunks in the inbox of a topic's actor. Subscriptions read the rest from the log.
+const INBOX_BYTES: usize = 8 * 1024 * 1024;
+
+/// The state of a subscription, for operators.
+#[derive(Clone, Debug)]
+pub struct SubscriptionStatus {
+    /// The cursor, without the open events.
+    pub cursor: Cursor,
+    /// The endpoint, beyond what the cursor says of it.
+    pub endpoint: EndpointView,
+    /// Events of the log that it has not passed, before its filter.
+    pub backlog: u64,
+    /// Requests that are in flight, or answered and not yet durable.
+    pub in_flight: usize,
+    /// Requests that timed out and may still be answered.
+    pub late_requests: usize,
+    /// When the oldest event of the backlog was appended; [`None`] if the backlog is empty.
+    pub oldest_unread: Option<Timestamp>,
+    /// Supervision of its actor.
+    pub supervision: Supervision,
+    /// Events that were quarantined.
+    pub quarantined: QuarantinedEvents,
+}
+
+/// An existing subscription.
+#[derive(Debug)]
+pub struct SubscriptionHandle {
+    /// Its name's key, which a list of thousands sorts by.
+    name: Box<str>,
+    /// The state that outlives its actor.
+    pub shared: Arc<SharedState>,
+    /// Supervision of its actor.
+    pub history: SupervisionHistory,
+    /// The number that chooses the arbiter of its actor.
+    host: u32,
+    served: Mutex<Option<Arc<DeliveryPlan>>>,
+}
+
+impl SubscriptionHandle {
+    fn new(shared: SharedState, host: u32) -> Self {
+        let (name, history) = (shared.record().name.key().into(), SupervisionHistory::default());
+        Self { name, shared: Arc::new(shared), history, host, served: Mutex::new(None) }
+    }
+
+    /// The number that chooses the arbiter of its actor, the same for all incarnations. The first subscription of a topic
+    /// is on the arbiter of the topic's actor, so that an event wakes one thread; the others are spread over all.
+    pub fn host(&self) -> u32 {
+        self.host
+    }
+
+    /// The key of its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its number.
+    pub fn number(&self) -> SubscriptionId {
+        self.shared.subscription_key.subscription
+    }
+
+    /// Whether the running actor was built for another plan.
+    pub fn is_outdated(&self) -> bool {
+        let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        !served.as_ref().is_some_and(|served| Arc::ptr_eq(served, &self.shared.plan()))
+    }
+
+    /// Notes that an actor is built for the current plan.
+    pub fn note_served_plan(&self) {
+        *self.served.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.shared.plan());
+    }
+}
+
+/// An existing topic or domain.
+pub struct TopicHandle {
+    partition: PartitionId,
+    record: RwLock<Arc<TopicRecord>>,
+    catalogue: RwLock<Option<Arc<Catalogue>>>,
+    /// By the key of their records.
+    children: RwLock<BTreeMap<String, Arc<SubscriptionHandle>>>,
+    /// By the same keys.
+    pub(super) proposals: RwLock<BTreeMap<String, Arc<Proposal>>>,
+    pub(super) domain_topics: RwLock<domain::DomainTopics>,
+    recent: Arc<RecentEvents>,
+    pub(super) journal: Journal,
+    inbox: Mutex<TopicInbox>,
+    history: SupervisionHistory,
+    pub(super) meter: TopicMeter,
+    running: AtomicBool,
+    starts: mpsc::UnboundedSender<Arc<TopicHandle>>,
+    lifeline: Lifeline,
+}
+
+#[derive(Default)]
+struct TopicInbox {
+    chunks: VecDeque<Chunk>,
+    bytes: usize,
+    changed: bool,
+    check_is_due: bool,
+    woken: bool,
+    waker: Option<Waker>,
+    /// For faults that are injected.
+    mailbox: Option<Addr<TopicActor>>,
+}
+
+/// A message for a topic's actor.
+pub enum ArrivedEvents {
+    /// The subscriptions were changed.
+    Changed,
+    /// The periodic check is due.
+    CheckDue,
+    /// The next chunk of the log. Earlier chunks may be missing.
+    Chunk(Chunk),
+}
+
+impl TopicHandle {
+    /// A topic without subscriptions. It sends itself to `starts` when its actor must be started.
+    pub(super) fn new(
+        record: Arc<TopicRecord>,
+        budget: Arc<RecentBudget>,
+        journal: Journal,
+        starts: mpsc::UnboundedSender<Arc<Self>>,
+    ) -> Result<Self, Error> {
+        let unreadable =
+            || Error::Unreadable { name: record.name.to_string(), reason: "it has no partition".to_owned() };
+        let partition = *record.partitions.first().ok_or_else(unreadable)?;
+        if record.is_spread() {
+            journal.divide_backlog(partition, record.partition_count);
+        }
+        Ok(Self {
+            partition,
+            catalogue: RwLock::new(Catalogue::of(&record).map(Arc::new)),
+            record: RwLock::new(record),
+            children: RwLock::default(),
+            proposals: RwLock::default(),
+            domain_topics: RwLock::default(),
+            recent: Arc::new(RecentEvents::new(budget)),
+            journal,
+            inbox: Mutex::default(),
+            history: SupervisionHistory::default(),
+            meter: TopicMeter::default(),
+            running: AtomicBool::new(false),
+            starts,
+            lifeline: Lifeline::new(),
+        })
+    }
+
+    /// Its record.
+    pub fn record(&self) -> Arc<TopicRecord> {
+        Arc::clone(&self.record.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Its compiled event types; [`None`] if it validates no event.
+    pub fn catalogue(&self) -> Option<Arc<Catalogue>> {
+        self.catalogue.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_record(&self, record: Arc<TopicRecord>) {
+        let checks =
+            |record: &TopicRecord| (record.ingress.schema_validation, record.azure_properties.event_type_info.clone());
+        if checks(&record) != checks(&self.record()) {
+            let catalogue = Catalogue::of(&record).map(Arc::new);
+            *self.catalogue.write().unwrap_or_else(PoisonError::into_inner) = catalogue;
+        }
+        *self.record.write().unwrap_or_else(PoisonError::into_inner) = record;
+    }
+
+    /// The partition of its log.
+    pub fn partition(&self) -> PartitionId {
+        self.partition
+    }
+
+    /// The sequence of the next event in its log.
+    pub(super) fn log_end(&self) -> Option<Seq> {
+        Some(self.journal.end(self.partition)?.next)
+    }
+
+    /// Its subscriptions, by name.
+    pub fn subscriptions(&self) -> Vec<Arc<SubscriptionRecord>> {
+        self.children().iter().map(|child| Arc::clone(&child.shared.plan().record)).collect()
+    }
+
+    /// The number of its subscriptions.
+    pub fn subscription_count(&self) -> usize {
+        self.children.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// One of its subscriptions, by the key of its record in any case.
+    pub fn subscription(&self, name: &str) -> Option<Arc<SubscriptionRecord>> {
+        Some(Arc::clone(&self.child_named(name)?.shared.plan().record))
+    }
+
+    /// The name of one of its subscriptions.
+    pub fn subscription_name(&self, number: SubscriptionId) -> Option<Name> {
+        Some(self.child(number)?.shared.plan().record.name.clone())
+    }
+
+    /// Whether its backlog is at its limit, or close to it.
+    pub fn crowded_partition(&self) -> Option<CrowdedPartition> {
+        self.journal.crowded_partition(self.partition)
+    }
+
+    /// The state of one of its subscriptions.
+    ///
+    /// # Errors
+    /// If the log cannot be read.
+    pub async fn status(&self, name: &str) -> Result<Option<SubscriptionStatus>, journal::Error> {
+        let Some(child) = self.child_named(name) else { return Ok(None) };
+        let state = child.shared.state();
+        let (backlog, unread) = state.backlog(self.log_end().unwrap_or(state.low));
+        let oldest_unread = match unread {
+            Some(read) => self.appended_at(read).await?,
+            None => None,
+        };
+        Ok(Some(SubscriptionStatus {
+            backlog,
+            cursor: state.cursor,
+            endpoint: state.endpoint,
+            in_flight: child.shared.in_flight(),
+            late_requests: child.shared.late_requests(),
+            oldest_unread,
+            supervision: child.history.supervision(),
+            quarantined: child.shared.quarantined(),
+        }))
+    }
+
+    /// Supervision and quarantined events of its subscriptions, by the key of their records.
+    pub fn supervised(&self) -> Vec<(String, Supervision, QuarantinedEvents)> {
+        let state = |child: Arc<SubscriptionHandle>| {
+            (child.shared.plan().record.key(), child.history.supervision(), child.shared.quarantined())
+        };
+        self.children().into_iter().map(state).collect()
+    }
+
+    /// Explains reason an event waits for a subscription. [`None`] if the subscription does not exist.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn explain(
+        &self,
+        name: &str,
+        wanted: EventSelector,
+        now: Timestamp,
+    ) -> Result<Option<ExplainAnswer>, journal::Error> {
+        let Some(child) = self.child_named(name) else { return Ok(None) };
+        let end = self.log_end().ok_or(journal::Error::Unknown)?;
+        explain(&child.shared, self.journal.reads(), wanted, end, now).await.map(Some)
+    }
+
+    /// Pending deliveries of a subscription in the order of their due times, and whether these are all. [`None`] if the
+    /// subscription does not exist.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn pending_from(
+        &self,
+        name: &str,
+        from: DueKey,
+        max: usize,
+    ) -> Result<Option<(Vec<DueKey>, bool)>, journal::Error> {
+        let Some(child) = self.child_named(name) else { return Ok(None) };
+        self.journal.reads().due_of(child.shared.subscription_key, Traffic::Own, from, max).await.map(Some)
+    }
+
+    /// Supervision of its actor.
+    pub fn history(&self) -> &SupervisionHistory {
+        &self.history
+    }
+
+    /// The lifeline of its actor.
+    pub fn watch_lifeline(&self) -> LifelineWatch {
+        self.lifeline.watch()
+    }
+
+    pub fn recent_events(&self) -> &Arc<RecentEvents> {
+        &self.recent
+    }
+
+    pub fn children(&self) -> Vec<Arc<SubscriptionHandle>> {
+        self.children.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    pub fn child(&self, number: SubscriptionId) -> Option<Arc<SubscriptionHandle>> {
+        let children = self.children.read().unwrap_or_else(PoisonError::into_inner);
+        children.values().find(|child| child.number() == number).cloned()
+    }
+
+    /// The shared state of one of its subscriptions, by the key of its record in any case.
+    pub fn shared(&self, name: &str) -> Option<Arc<SharedState>> {
+        Some(Arc::clone(&self.child_named(name)?.shared))
+    }
+
+    /// Starts the actor of a subscription if it does not run.
+    pub fn ensure_actor(self: &Arc<Self>, shared: &SharedState) {
+        if shared.has_no_actor() {
+            self.changed();
+        }
+    }
+
+    pub(super) fn child_named(&self, name: &str) -> Option<Arc<SubscriptionHandle>> {
+        let children = self.children.read().unwrap_or_else(PoisonError::into_inner);
+        children.get(&name.to_ascii_lowercase()).cloned()
+    }
+
+    /// Adds a subscription.
+    pub(super) fn add_child(&self, plan: Arc<DeliveryPlan>, cursor: Option<Cursor>) {
+        let key = plan.record.key();
+        let subscription_key = SubscriptionKey { partition: self.partition, subscription: plan.record.number };
+        let end = match &cursor {
+            Some(_) => self.log_end().unwrap_or(Seq::FIRST),
+            // The cursor could not be read. Until its actor runs, the subscription counts as behind, so that the actor is
+            // started and reads it.
+            None => Seq::FIRST,
+        };
+        let shared = SharedState::new(subscription_key, plan, cursor.unwrap_or_default(), end);
+        let mut children = self.children.write().unwrap_or_else(PoisonError::into_inner);
+        // Wraps around beyond any number of arbiters.
+        let host = self.partition.0.wrapping_add(children.len() as u32);
+        children.insert(key, Arc::new(SubscriptionHandle::new(shared, host)));
+    }
+
+    pub(super) fn remove_child(&self, name: &str) {
+        self.children.write().unwrap_or_else(PoisonError::into_inner).remove(&name.to_ascii_lowercase());
+    }
+
+    /// Stops everything: the topic was deleted.
+    pub(super) fn end(&self) {
+        self.children.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.proposals.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.lifeline.cut();
+    }
+
+    /// Sets the address of the actor that now runs.
+    pub fn set_mailbox(&self, mailbox: Addr<TopicActor>) {
+        let mut inbox = self.inbox();
+        (inbox.mailbox, inbox.check_is_due) = (Some(mailbox), false);
+    }
+
+    /// Takes the next message. If there is none, the next one wakes the actor with this waker.
+    pub fn take(&self, waker: &Waker) -> Option<ArrivedEvents> {
+        let mut inbox = self.inbox();
+        if std::mem::take(&mut inbox.changed) {
+            return Some(ArrivedEvents::Changed);
+        }
+        if std::mem::take(&mut inbox.check_is_due) {
+            return Some(ArrivedEvents::CheckDue);
+        }
+        let chunk = inbox.chunks.pop_front();
+        match &chunk {
+            Some(chunk) => inbox.bytes -= chunk.memory(),
+            None => {
+                inbox.woken = false;
+                inbox.waker.get_or_insert_with(|| waker.clone()).clone_from(waker);
+            }
+        }
+        chunk.map(ArrivedEvents::Chunk)
+    }
+
+    /// Notes that the actor's periodic check is due.
+    pub fn check_is_due(&self) {
+        let mut inbox = self.inbox();
+        inbox.check_is_due = true;
+        let wake = inbox.wake();
+        drop(inbox);
+        wake.send();
+    }
+
+    /// Lets the actor stop. False if a message has arrived.
+    pub fn retire(&self) -> bool {
+        let mut inbox = self.inbox();
+        if inbox.changed || !inbox.chunks.is_empty() {
+            return false;
+        }
+        (inbox.mailbox, inbox.waker) = (None, None);
+        // Under the lock, so that a later message starts a new actor.
+        self.running.store(false, Ordering::Release);
+        true
+    }
+
+    /// The address of the running actor.
+    pub(super) fn mailbox(&self) -> Option<Addr<TopicActor>> {
+        self.inbox().mailbox.clone()
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, TopicInbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds durable chunks.
+    pub(super) fn appended(self: &Arc<Self>, chunks: Vec<Chunk>) {
+        let mut inbox = self.inbox();
+        for chunk in chunks {
+            inbox.bytes += chunk.memory();
+            inbox.chunks.push_back(chunk);
+        }
+        while inbox.bytes > INBOX_BYTES {
+            let Some(oldest) = inbox.chunks.pop_front() else { break };
+            inbox.bytes -= oldest.memory();
+        }
+        let wake = inbox.wake();
+        drop(inbox);
+        wake.send();
+        self.ensure_running();
+    }
+
+    /// Notes that the subscriptions were changed.
+    pub(super) fn changed(self: &Arc<Self>) {
+        let mut inbox = self.inbox();
+        inbox.changed = true;
+        let wake = inbox.wake();
+        drop(inbox);
+        wake.send();
+        self.ensure_running();
+    }
+
+    pub(super) fn ensure_running(self: &Arc<Self>) {
+        if !self.running.swap(true, Ordering::AcqRel) {
+            // Fails only if the server stops.
+            self.starts.send(Arc::clone(self)).ok();
+        }
+    }
+}
+
+impl TopicInbox {
+    fn wake(&mut self) -> PendingWake {
+        let waker = if self.woken { None } else { self.waker.clone() };
+        self.woken |= waker.is_some();
+        PendingWake(waker)
+    }
+}
+
+/// A wake to be sent after the inbox is unlocked, because the woken thread locks it at once.
+#[must_use]
+struct PendingWake(Option<Waker>);
+
+impl PendingWake {
+    fn send(self) {
+        if let Some(waker) = self.0 {
+            waker.wake();
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Finds an event in a topic's log and collects its delivery history for all current and deleted subscriptions.
+//!
+//! A sequence is found exactly. An id is searched for: first among events that are held below the beginning of the log,
+//! then in the log block by block, where max blocks are excluded by their id filter. An answer is limited in blocks
+//! and in subscriptions, and has a token to continue.
+
+use std::{collections::BTreeMap, fmt, ops::Range, str::FromStr};
+
+use super::{Registry, TopicHandle};
+use crate::{
+    control::filter_version::{self, Versions},
+    insight::{
+        event_finder::EventSelector,
+        trace::{self, SubscriptionTrace, TraceQuery},
+    },
+};
+use gridhook_event::{Event, Seq, SubscriptionId, SubscriptionKey, Timestamp};
+use gridhook_journal as journal;
+use gridhook_policy::record::{Excerpt, ExcerptKey, LedgerEntry, LedgerLine};
+use gridhook_store::{
+    keys,
+    records::{IdDigest, PublishedId},
+};
+
+/// Maximum searches per answer: about 100 million events, or 256 MiB of events that a filter did not exclude.
+const LOOKUPS_MAX: usize = 32;
+
+/// Where a trace continues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceToken {
+    /// The event, or the first one found behind it.
+    pub seq: Seq,
+    /// The last subscription of the previous answer.
+    pub behind: Option<SubscriptionId>,
+}
+
+impl fmt::Display for TraceToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.behind {
+            Some(behind) => write!(f, "{}.{}", self.seq.0, behind.0),
+            None => write!(f, "{}", self.seq.0),
+        }
+    }
+}
+
+impl FromStr for TraceToken {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text.split_once('.') {
+            Some((seq, behind)) => Self { seq: Seq(seq.parse()?), behind: Some(SubscriptionId(behind.parse()?)) },
+            None => Self { seq: Seq(text.parse()?), behind: None },
+        })
+    }
+}
+
+/// A page of a trace.
+#[derive(Clone, Debug, Default)]
+pub struct TraceResult {
+    /// The events, in order. An id may have been published more than once.
+    pub occurrences: Vec<EventOccurrence>,
+    /// The beginning and the end of the log.
+    pub log: Range<Seq>,
+    /// Where to continue, if there is more.
+    pub next: Option<TraceToken>,
+}
+
+/// An event and its deliveries.
+#[derive(Clone, Debug)]
+pub struct EventOccurrence {
+    /// Its sequence.
+    pub seq: Seq,
+    /// The event; [`None`] if the store no longer has it.
+    pub event: Option<Event>,
+    /// The record of its id, if the topic had duplicate detection and the store still has the record.
+    pub published: Option<PublishedId>,
+    /// Its delivery history for each subscription.
+    pub subscriptions: Vec<SubscriptionTrace>,
+}
+
+impl TopicHandle {
+    /// Traces an event, for at most `max` subscriptions.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn trace(
+        &self,
+        wanted: &EventSelector,
+        from: Option<TraceToken>,
+        max: usize,
+        now: Timestamp,
+    ) -> Result<TraceResult, journal::Error> {
+        let reads = self.journal.reads();
+        let end = self.log_end().ok_or(journal::Error::Unknown)?;
+        let floor = reads.floor(self.partition()).await?.ok_or(journal::Error::Unknown)?;
+        let subscribers = self.subscribers().await?;
+        let mut traces = TraceResult { occurrences: Vec::new(), log: floor..end, next: None };
+        let mut left = max;
+        let mut token = from.unwrap_or(TraceToken { seq: Seq::FIRST, behind: None });
+        for _ in 0..LOOKUPS_MAX {
+            let (seqs, upto) = self.look(wanted, token.seq, floor, end).await?;
+            for seq in seqs {
+                let behind = token.behind.filter(|_| seq == token.seq);
+                let (occurrence, more) = self.event_history(seq, &subscribers, behind, left, end, now).await?;
+                left -= occurrence.subscriptions.len();
+                let last = occurrence.subscriptions.last().map(|traced| traced.subscription_key.subscription);
+                traces.occurrences.push(occurrence);
+                if more {
+                    traces.next = Some(TraceToken { seq, behind: last.or(behind) });
+                    return Ok(traces);
+                }
+            }
+            let Some(upto) = upto else { return Ok(traces) };
+            token = TraceToken { seq: upto, behind: None };
+        }
+        traces.next = Some(token);
+        Ok(traces)
+    }
+
+    /// Searches one section of the log from `from`. Returns the events found, and where the next section begins.
+    async fn look(
+        &self,
+        wanted: &EventSelector,
+        from: Seq,
+        floor: Seq,
+        end: Seq,
+    ) -> Result<(Vec<Seq>, Option<Seq>), journal::Error> {
+        let id = match wanted {
+            EventSelector::Seq(seq) => return Ok((vec![*seq], None)),
+            EventSelector::Id(id) => id,
+        };
+        let reads = self.journal.reads();
+        let found = if from < floor {
+            reads.find_carried_id(self.partition(), id.clone(), from, floor).await?
+        } else {
+            reads.find_id(self.partition(), id.clone(), from, end).await?
+        };
+        Ok((found.seqs, Some(found.upto).filter(|upto| *upto < end)))
+    }
+
+    async fn event_history(
+        &self,
+        seq: Seq,
+        subscribers: &BTreeMap<SubscriptionId, Versions>,
+        behind: Option<SubscriptionId>,
+        max: usize,
+        end: Seq,
+        now: Timestamp,
+    ) -> Result<(EventOccurrence, bool), journal::Error> {
+        let reads = self.journal.reads();
+        let event = reads.event(self.partition(), seq).await?;
+        let published = match &event {
+            Some(event) => reads.published_id(self.partition(), IdDigest::of(event)).await?,
+            None => None,
+        };
+        // A later event may have the same id.
+        let published = published.filter(|published| published.seq == seq);
+        let mut subscriptions = Vec::new();
+        let rest = subscribers.iter().filter(|(number, _)| behind.is_none_or(|behind| **number > behind));
+        for (number, versions) in rest {
+            if subscriptions.len() == max {
+                return Ok((EventOccurrence { seq, event, published, subscriptions }, true));
+            }
+            let subscription_key = SubscriptionKey { partition: self.partition(), subscription: *number };
+            let child = self.child(*number);
+            let shared = child.as_ref().map(|child| &*child.shared);
+            let question = TraceQuery { subscription_key, shared, versions, seq, event: event.as_ref(), end, now };
+            let traced = trace::trace(reads, question).await?;
+            if !trace::is_nothing(&traced) {
+                subscriptions.push(traced);
+            }
+        }
+        Ok((EventOccurrence { seq, event, published, subscriptions }, false))
+    }
+
+    /// All current subscriptions, and the deleted ones that have a filter version.
+    async fn subscribers(&self) -> Result<BTreeMap<SubscriptionId, Versions>, journal::Error> {
+        let known = filter_version::of_partition(&self.journal, self.partition()).await?;
+        let mut subscribers: BTreeMap<SubscriptionId, Versions> =
+            known.into_iter().map(|(subscription_key, versions)| (subscription_key.subscription, versions)).collect();
+        for child in self.children() {
+            subscribers.entry(child.number()).or_default();
+        }
+        Ok(subscribers)
+    }
+}
+
+/// A page of a subscription's ledger.
+#[derive(Clone, Debug, Default)]
+pub struct LedgerPeriod {
+    /// The lines, in order of time.
+    pub lines: Vec<LedgerLine>,
+    /// Excerpts of the endpoint's responses.
+    pub excerpts: BTreeMap<ExcerptKey, Excerpt>,
+    /// The time of the oldest stored line.
+    pub oldest: Option<Timestamp>,
+    /// Where to continue, if there may be more.
+    pub next: Option<Vec<u8>>,
+}
+
+impl TopicHandle {
+    /// A page of a subscription's ledger: the `wanted` lines of `period`, beginning at `cursor`, `max` at most.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn ledger(
+        &self,
+        subscription: SubscriptionId,
+        period: Range<Timestamp>,
+        cursor: Option<Vec<u8>>,
+        max: usize,
+        wanted: impl Fn(&LedgerEntry) -> bool + Clone + Send + 'static,
+    ) -> Result<LedgerPeriod, journal::Error> {
+        let reads = self.journal.reads();
+        let subscription_key = SubscriptionKey { partition: self.partition(), subscription };
+        let mut range = keys::ledger_between(subscription_key, period.start, period.end);
+        // A cursor outside this ledger is ignored.
+        range.start = cursor.map_or(range.start.clone(), |cursor| cursor.max(range.start));
+        let mut found = LedgerPeriod { oldest: reads.oldest_line(subscription_key).await?, ..LedgerPeriod::default() };
+        for _ in 0..LOOKUPS_MAX {
+            let page = reads.lines_between(range.clone(), max - found.lines.len(), wanted.clone()).await?;
+            found.lines.extend(page.lines);
+            found.next = page.next;
+            match &found.next {
+                Some(next) if found.lines.len() < max => range.start.clone_from(next),
+                Some(_) | None => break,
+            }
+        }
+        let keys = found.lines.iter().filter_map(LedgerLine::excerpt_key).collect();
+        found.excerpts = reads.excerpts(subscription_key, keys).await?;
+        Ok(found)
+    }
+}
+
+/// Subscriptions whose lines are read in one go.
+const SUBSCRIPTIONS: usize = 500;
+
+impl Registry {
+    /// Lines of many subscriptions in a period, in no order. [`None`] if it has too many lines.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn lines_of_all(
+        &self,
+        subscriptions: &[SubscriptionKey],
+        period: Range<Timestamp>,
+        wanted: impl Fn(&LedgerEntry) -> bool + Clone + Send + 'static,
+    ) -> Result<Option<Vec<(SubscriptionKey, LedgerLine)>>, journal::Error> {
+        let mut all = Vec::new();
+        for some in subscriptions.chunks(SUBSCRIPTIONS) {
+            match self.journal.reads().lines_of_all(some.to_vec(), period.clone(), wanted.clone()).await? {
+                Some(lines) => all.extend(lines),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(all))
+    }
+}

@@ -1,0 +1,168 @@
+//! Collects the delivery history of an event for one subscription, for
+//! [`policy::delivery_history`](gridhook_policy::delivery_history): the state of the event, its ledger lines, the
+//! responses of endpoints, and the results of the filter versions.
+//!
+//! The state is read first: a request that ends meanwhile then appears in its ledger line instead of nowhere. A deleted
+//! subscription still has its ledger lines and filter versions.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    control::filter_version::{Versions, in_force},
+    insight::event_finder::{self, EventSelector, ExplainAnswer},
+};
+use gridhook_event::{Event, Seq, SubscriptionKey, Timestamp, Transformed};
+use gridhook_journal as journal;
+use gridhook_journal::ReaderPool;
+use gridhook_policy::{
+    delivery_history::{self, DeliveryHistory, HistoryEnd, HistoryInput},
+    explain::{EventState, Explanation},
+    filter,
+    record::{Excerpt, ExcerptKey, LedgerEvent, LedgerLine},
+    transform::TransformError,
+};
+use gridhook_subscription::shared_state::SharedState;
+
+/// Maximum ledger lines of a history. Only an event with unlimited retries has more.
+const LINES_MAX: usize = 1_000;
+
+/// The delivery history of an event for one subscription.
+#[derive(Clone, Debug)]
+pub struct SubscriptionTrace {
+    /// The subscription.
+    pub subscription_key: SubscriptionKey,
+    /// The subscription's name, if known.
+    pub name: Option<String>,
+    /// The domain topic of the subscription.
+    pub domain_topic: Option<String>,
+    /// Whether the subscription was deleted.
+    pub deleted: bool,
+    /// The steps of the delivery and their result.
+    pub history: DeliveryHistory,
+    /// The results of the filter versions that the history refers to.
+    pub filters: BTreeMap<u32, filter::FilterResult>,
+    /// Excerpts of the endpoint's responses.
+    pub excerpts: BTreeMap<ExcerptKey, Excerpt>,
+    /// The state of the event, and what will happen to it; [`None`] if the subscription was deleted.
+    pub explanation: Option<Explanation>,
+    /// What the present transformation makes of the event, or why it fails.
+    pub transformed: Option<Result<Transformed, TransformError>>,
+    /// Whether lines are left out.
+    pub cut: bool,
+}
+
+/// What is searched up.
+#[derive(Clone, Copy, Debug)]
+pub struct TraceQuery<'a> {
+    /// The subscription.
+    pub subscription_key: SubscriptionKey,
+    /// Its shared state; [`None`] if it was deleted.
+    pub shared: Option<&'a SharedState>,
+    /// The versions of its filter.
+    pub versions: &'a Versions,
+    /// The sequence of the event.
+    pub seq: Seq,
+    /// The event, if the store has it.
+    pub event: Option<&'a Event>,
+    /// The end of the log.
+    pub end: Seq,
+    /// The current time.
+    pub now: Timestamp,
+}
+
+/// Collects the delivery history of an event for one subscription.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn trace(reads: &ReaderPool, query: TraceQuery<'_>) -> Result<SubscriptionTrace, journal::Error> {
+    let TraceQuery { subscription_key, shared, versions, seq, event, end, now } = query;
+    let account = match shared {
+        Some(shared) => match event_finder::explain(shared, reads, EventSelector::Seq(seq), end, now).await {
+            Ok(ExplainAnswer::Found(report)) => Some(report),
+            // It was deleted meanwhile.
+            Ok(ExplainAnswer::NotFound(_)) | Err(journal::Error::Unknown) => None,
+            Err(error) => return Err(error),
+        },
+        None => None,
+    };
+    let (mut lines, cut) = lines_of(reads, subscription_key, seq).await?;
+    let filtered_out = account.iter().flat_map(|account| &account.cursor.filtered_out);
+    // The exact time is not recorded. Most events are filtered right after they are published.
+    let at = event.map_or(now, |event| event.appended);
+    lines.extend(
+        filtered_out
+            .filter(|filtered_out| filtered_out.first <= seq && seq < filtered_out.end)
+            .map(|filtered_out| LedgerLine { lane: filtered_out.lane, attempt: 0, entry: filtered_out.line(at) }),
+    );
+    let filters = filter_results(&lines, shared, versions, event);
+    let present = account.as_ref().map(|account| (&account.explanation.state, &account.cursor));
+    let oldest = reads.oldest_line(subscription_key).await?;
+    let history =
+        delivery_history::delivery_history(HistoryInput { seq, lines: &lines, filters: &filters, present, oldest });
+    let wanted = history.steps.iter().filter_map(LedgerLine::excerpt_key).collect();
+    let plan = shared.map(SharedState::plan);
+    let last = versions.values().rev().flatten().next();
+    let name = plan.as_ref().map(|plan| plan.record.name.to_string());
+    let domain_topic = plan.as_ref().map(|plan| plan.record.filter.domain_topic.clone());
+    let settings = plan.as_ref().map(|plan| &plan.settings).filter(|_| !history.steps.is_empty());
+    let program = settings.and_then(|settings| Some((settings.transform.as_ref()?, settings.batch.schema)));
+    let is_sent = !matches!(history.verdict, HistoryEnd::Filtered { .. });
+    let transformed = program.zip(event).filter(|_| is_sent);
+    let transformed = transformed.map(|((program, schema), event)| program.apply(event, schema));
+    Ok(SubscriptionTrace {
+        subscription_key,
+        name: name.or_else(|| last.map(|version| version.name.to_string())),
+        domain_topic: domain_topic.unwrap_or_else(|| last.and_then(|version| version.filter.domain_topic.clone())),
+        deleted: account.is_none(),
+        history,
+        filters,
+        excerpts: reads.excerpts(subscription_key, wanted).await?,
+        explanation: account.map(|account| account.explanation),
+        transformed,
+        cut,
+    })
+}
+
+/// The ledger lines of an event, and whether there are more.
+async fn lines_of(
+    reads: &ReaderPool,
+    subscription_key: SubscriptionKey,
+    seq: Seq,
+) -> Result<(Vec<LedgerLine>, bool), journal::Error> {
+    let (mut lines, mut from) = (Vec::new(), None);
+    loop {
+        let page = reads.lines_of(subscription_key, seq, from).await?;
+        lines.extend(page.lines);
+        from = page.next;
+        if from.is_none() || lines.len() >= LINES_MAX {
+            return Ok((lines, from.is_some()));
+        }
+    }
+}
+
+/// The results of the filter versions that the lines refer to.
+fn filter_results(
+    lines: &[LedgerLine],
+    shared: Option<&SharedState>,
+    versions: &Versions,
+    event: Option<&Event>,
+) -> BTreeMap<u32, filter::FilterResult> {
+    let plan = shared.map(SharedState::plan);
+    let mut found = BTreeMap::new();
+    let Some(event) = event else { return found };
+    for line in lines {
+        let LedgerEvent::Filtered { version } = line.entry.what else { continue };
+        let current = plan.as_ref().filter(|plan| plan.record.version == version).map(|plan| plan.filter());
+        if let Some(filter) = current.or_else(|| in_force(versions, version).map(|version| &version.filter)) {
+            found.entry(version).or_insert_with(|| filter.explain(event));
+        }
+    }
+    found
+}
+
+/// Whether there is nothing to show: the event belongs to another domain topic, or the subscription was deleted before
+/// it.
+pub fn is_nothing(traced: &SubscriptionTrace) -> bool {
+    let state = traced.explanation.as_ref().map(|explanation| &explanation.state);
+    traced.deleted && traced.history.steps.is_empty() && !matches!(state, Some(EventState::Unpublished))
+}

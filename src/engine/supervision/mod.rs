@@ -1,0 +1,347 @@
+//! Supervision that restarts actors after a panic.
+//!
+//! actix's own `Supervisor` does not: an actor whose handler panics is gone, with all its addresses. So here an actor's
+//! context runs as a task, the task's end is observed, and a **new** actor is built that recovers from durable state.
+//! The first restart is immediate. If the actor keeps ending without progress, the delay grows. An actor ends with its
+//! parent: when the [`Lifeline`] is cut, the task and the actor are dropped. An actor that retires is not restarted.
+
+pub mod actor_factory;
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use actix::{Actor, Addr, AsyncContext, Context};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use gridhook_chaos::IntendedStop;
+use gridhook_clock::Clock;
+use gridhook_event::Timestamp;
+
+/// The delay after the second failure in a row, doubled for each further one …
+const DELAY: Duration = Duration::from_millis(10);
+
+/// … up to this.
+const DELAY_MAX: Duration = Duration::from_secs(10);
+
+/// What a parent has: its children end when it is cut or dropped.
+#[derive(Debug, Default)]
+pub struct Lifeline(CancellationToken);
+
+/// What a child has of it.
+#[derive(Clone, Debug)]
+pub struct LifelineWatch(CancellationToken);
+
+impl Lifeline {
+    /// A new lifeline.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Ends the children, also those that are started later.
+    pub fn cut(&self) {
+        self.0.cancel();
+    }
+
+    /// The child's side.
+    pub fn watch(&self) -> LifelineWatch {
+        LifelineWatch(self.0.clone())
+    }
+}
+
+impl Drop for Lifeline {
+    fn drop(&mut self) {
+        self.cut();
+    }
+}
+
+impl LifelineWatch {
+    /// Waits until it is cut or dropped.
+    pub async fn cut(&self) {
+        self.0.cancelled().await;
+    }
+}
+
+/// The restarts of one actor. Outlives its incarnations.
+#[derive(Debug, Default)]
+pub struct SupervisionHistory {
+    incarnations: AtomicU64,
+    failures_in_row: AtomicU32,
+    mark: IntendedStop,
+    /// Whether the current incarnation has not yet processed what waited for it. Read often, so it is not under the
+    /// lock.
+    recovering: AtomicBool,
+    /// [`None`] before an incarnation has ended unexpectedly, as of most actors.
+    history: Mutex<Option<Box<IncarnationHistory>>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct IncarnationHistory {
+    ends: IncarnationEnds,
+    last: Option<(IncarnationEnd, Timestamp)>,
+    ended_at: Option<Timestamp>,
+    recoveries: RecoveryTimes,
+}
+
+/// How an incarnation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IncarnationEnd {
+    /// By a panic.
+    Panicked,
+    /// By an intended panic or stop (chaos).
+    Killed,
+    /// It stopped because of an error.
+    Stopped,
+    /// With its parent.
+    Orphaned,
+}
+
+impl fmt::Display for IncarnationEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Panicked => "panicked",
+            Self::Killed => "killed on purpose",
+            Self::Stopped => "stopped",
+            Self::Orphaned => "ended with its topic's actor",
+        })
+    }
+}
+
+/// Numbers of ended incarnations, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IncarnationEnds {
+    /// [`IncarnationEnd::Panicked`].
+    pub panicked: u64,
+    /// [`IncarnationEnd::Killed`].
+    pub killed: u64,
+    /// [`IncarnationEnd::Stopped`].
+    pub stopped: u64,
+    /// [`IncarnationEnd::Orphaned`].
+    pub orphaned: u64,
+}
+
+/// Times from the end of an incarnation until the next one has processed what waited for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryTimes {
+    /// Number of recoveries.
+    pub count: u64,
+    /// The longest recovery.
+    pub longest: Duration,
+    /// The newest recoveries, oldest first.
+    pub newest: VecDeque<Duration>,
+}
+
+/// Recoveries kept per actor: one minute if it ends every 60 ms.
+const RECOVERIES_KEPT: usize = 1_000;
+
+impl RecoveryTimes {
+    fn add(&mut self, took: Duration) {
+        self.count += 1;
+        self.longest = self.longest.max(took);
+        self.newest.push_back(took);
+        if self.newest.len() > RECOVERIES_KEPT {
+            self.newest.pop_front();
+        }
+    }
+}
+
+/// The supervision state of an actor.
+#[derive(Clone, Debug)]
+pub struct Supervision {
+    /// Number of the current incarnation.
+    pub incarnation: u64,
+    /// Number of restarts.
+    pub restarts: u64,
+    /// Ended incarnations, by cause.
+    pub ends: IncarnationEnds,
+    /// How and when the last one ended.
+    pub last: Option<(IncarnationEnd, Timestamp)>,
+    /// How long recoveries took.
+    pub recoveries: RecoveryTimes,
+}
+
+impl SupervisionHistory {
+    /// Number of the current incarnation.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnations.load(Ordering::Relaxed)
+    }
+
+    /// Number of restarts.
+    pub fn restarts(&self) -> u64 {
+        self.incarnation().saturating_sub(1)
+    }
+
+    /// A snapshot of the state.
+    pub fn supervision(&self) -> Supervision {
+        let IncarnationHistory { ends, last, recoveries, .. } = self.history().as_deref().cloned().unwrap_or_default();
+        Supervision { incarnation: self.incarnation(), restarts: self.restarts(), ends, last, recoveries }
+    }
+
+    /// Ended incarnations, by cause.
+    pub fn ends(&self) -> IncarnationEnds {
+        self.history().as_deref().map(|history| history.ends).unwrap_or_default()
+    }
+
+    /// Where an intended end is noted. It counts neither for the delay nor against an event.
+    pub fn intended_stop(&self) -> IntendedStop {
+        self.mark.clone()
+    }
+
+    /// Notes progress: the next restart is immediate again.
+    pub fn note_progress(&self) {
+        self.failures_in_row.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes that the current incarnation has processed what waited for it.
+    pub fn note_recovered(&self, clock: &Clock) {
+        // Read first: called at every wake of a topic, usually with nothing to note.
+        if self.recovering.load(Ordering::Relaxed) && self.recovering.swap(false, Ordering::AcqRel) {
+            let mut history = self.history();
+            let history = history.get_or_insert_default();
+            if let Some(ended_at) = history.ended_at.take() {
+                history.recoveries.add(clock.now().since(ended_at));
+            }
+        }
+    }
+
+    /// When the last incarnation ended, until the current one has recovered.
+    pub fn down_since(&self) -> Option<Timestamp> {
+        if self.recovering.load(Ordering::Acquire) { self.history().as_deref()?.ended_at } else { None }
+    }
+
+    /// Notes that the actor ended at `at` with its parent.
+    pub fn note_orphaned(&self, at: Timestamp) {
+        if self.incarnation() > 0 {
+            self.note(IncarnationEnd::Orphaned, at);
+        }
+    }
+
+    fn begin(&self) {
+        self.incarnations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn end(&self, panicked: bool, now: Timestamp) -> IncarnationEnd {
+        let end = match (self.mark.take(), panicked) {
+            (true, true | false) => IncarnationEnd::Killed,
+            (false, true) => IncarnationEnd::Panicked,
+            (false, false) => IncarnationEnd::Stopped,
+        };
+        self.note(end, now);
+        end
+    }
+
+    fn note(&self, end: IncarnationEnd, at: Timestamp) {
+        let mut history = self.history();
+        let history = history.get_or_insert_default();
+        match end {
+            IncarnationEnd::Panicked => history.ends.panicked += 1,
+            IncarnationEnd::Killed => history.ends.killed += 1,
+            IncarnationEnd::Stopped => history.ends.stopped += 1,
+            IncarnationEnd::Orphaned => history.ends.orphaned += 1,
+        }
+        history.last = Some((end, at));
+        // An incarnation that ends before it has recovered extends the same outage.
+        history.ended_at.get_or_insert(at);
+        self.recovering.store(true, Ordering::Release);
+    }
+
+    fn delay(&self, end: IncarnationEnd) -> Duration {
+        match end {
+            IncarnationEnd::Killed | IncarnationEnd::Orphaned => Duration::ZERO,
+            IncarnationEnd::Panicked | IncarnationEnd::Stopped => {
+                match self.failures_in_row.fetch_add(1, Ordering::Relaxed) {
+                    0 => Duration::ZERO,
+                    before => DELAY.saturating_mul(1 << (before - 1).min(16)).min(DELAY_MAX),
+                }
+            }
+        }
+    }
+
+    fn history(&self) -> MutexGuard<'_, Option<Box<IncarnationHistory>>> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An actor that is supervised.
+pub trait Supervised: 'static {
+    /// The actor.
+    type Actor: Actor<Context = Context<Self::Actor>>;
+
+    /// Its name in the log.
+    fn name(&self) -> String;
+
+    /// Its restarts.
+    fn history(&self) -> &SupervisionHistory;
+
+    /// The clock.
+    fn clock(&self) -> &Clock;
+
+    /// Builds a new incarnation. [`None`] ends supervision: there is nothing left to do.
+    fn build(&self) -> impl Future<Output = Option<Self::Actor>>;
+
+    /// Called when it runs.
+    fn started(&self, _address: Addr<Self::Actor>) {}
+
+    /// Called when it has ended.
+    fn on_end(&self, _how: IncarnationEnd) {}
+
+    /// Whether the actor stopped because it has nothing to do. New work builds another one.
+    fn is_retired(&self) -> bool {
+        false
+    }
+}
+
+/// Starts an incarnation, which first runs when this task waits. In a function of its own, because a task keeps room for
+/// every value that it has borrowed, such as the context.
+fn start<A: Actor<Context = Context<A>>>(actor: A) -> (Addr<A>, JoinHandle<()>) {
+    let mut context = Context::new();
+    // The mailbox carries only faults that are injected. A limit could only lose one.
+    context.set_mailbox_capacity(0);
+    (context.address(), actix_rt::spawn(context.into_future(actor)))
+}
+
+/// Runs and restarts an actor until its lifeline is cut or there is nothing left to build. Spawn it on the arbiter on
+/// which the actor runs.
+pub async fn supervise<S: Supervised>(supervised: S, lifeline: LifelineWatch) {
+    loop {
+        // Boxed, so that the state of building does not take memory for as long as the actor runs.
+        let built = tokio::select! {
+            // The parent may have started a successor. An incarnation that begins after it would take its wakes.
+            biased;
+            () = lifeline.cut() => return,
+            built = Box::pin(supervised.build()) => built,
+        };
+        let Some(actor) = built else { return };
+        supervised.history().begin();
+        // An actor without an address stops, and the actor may not have handed one out.
+        let (address, mut task) = start(actor);
+        supervised.started(address.clone());
+        let ended = tokio::select! {
+            biased;
+            () = lifeline.cut() => {
+                task.abort();
+                // Dropped before the parent may start a successor.
+                task.await.ok();
+                return;
+            }
+            ended = &mut task => ended,
+        };
+        drop(address);
+        if ended.is_ok() && supervised.is_retired() {
+            return;
+        }
+        let panicked = ended.is_err_and(|error| error.is_panic());
+        let how = supervised.history().end(panicked, supervised.clock().now());
+        supervised.on_end(how);
+        let delay = supervised.history().delay(how);
+        tracing::warn!(actor = supervised.name(), ?how, delay_ms = delay.as_millis(), "actor ended; restarting it");
+        tokio::time::sleep(delay).await;
+    }
+}

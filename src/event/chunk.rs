@@ -1,0 +1,457 @@
+//! A chunk: about 64 KiB of one request's events, as one record of the log.
+//!
+//! ```text
+//! version 1 | schema 1 | appended 8 | running count 8 | running bytes 8 | count 4 | table length 4 | table | wire forms
+//! ```
+//!
+//! For each event, the table contains varints: the length of its wire form, the length of the strings after it
+//! (properties that filters need and the wire form lacks, such as the defaults of a custom schema), and the ranges of
+//! its strings, counted from the event's first byte. Version 3 has one more string for each event, its trace context,
+//! and is written only for traced requests.
+//!
+//! Publishers write everything except the stamps ([`ChunkBuilder`]). The writer thread, which alone knows the time of
+//! the append and the position in the log, adds the stamps in place (`SealedChunk::append`), without copying the
+//! events or reading the table again. The running count and bytes are those of the partition *before* this chunk, so a
+//! backlog is the difference of two of them.
+
+use bytes::{Buf as _, BufMut, Bytes, BytesMut};
+
+use super::codec::{RecordReader, put_varint};
+use crate as event;
+use crate::{Event, EventBlock, EventParts, EventRanges, EventTable, Schema, Seq, TextRange, Timestamp};
+
+/// The version of this record. Version 1 had no ranges for the topic and time of a custom event, and none for the topic
+/// of a domain.
+const VERSION: u8 = 2;
+
+/// The version with trace contexts.
+const TRACED: u8 = 3;
+
+/// The length of version, schema, three stamps, count and table length.
+const HEAD: usize = 1 + 1 + 8 + 8 + 8 + 4 + 4;
+
+/// The offset of the stamps.
+const STAMPS: usize = 2;
+
+/// The number of strings of each event in a chunk of this version; [`None`] for an unknown version.
+fn strings(version: u8) -> Option<usize> {
+    match version {
+        VERSION => Some(EventRanges::UNTRACED),
+        TRACED => Some(EventRanges::COUNT),
+        _ => None,
+    }
+}
+
+/// 64 KiB: a chunk is closed at this size, which bounds what is read to get one event.
+const FULL: usize = 64 * 1024;
+
+/// The room for the table in front of the events: this many bytes, and one for so many of the events.
+const TABLE_ENTRY: usize = 32;
+const TABLE_PART: usize = 16;
+
+/// Why a chunk cannot be decoded.
+#[derive(Debug, thiserror::Error)]
+#[error("a chunk of the log is damaged: {0}")]
+pub struct DamagedChunk(&'static str);
+
+/// The events of one request before they are appended. All or none of them get into the log.
+#[derive(Debug)]
+pub struct ChunkBuilder {
+    schema: Schema,
+    version: u8,
+    trace: Option<Box<str>>,
+    /// The bytes that a chunk begins with room for.
+    room: usize,
+    full: Vec<SealedChunk>,
+    open: OpenChunk,
+}
+
+#[derive(Debug, Default)]
+struct OpenChunk {
+    count: u32,
+    table: Vec<u8>,
+    /// Room for head and table, and then the wire forms.
+    bytes: BytesMut,
+    /// The length of that room.
+    front: usize,
+    /// The same as `table`, for those who receive the chunk from the writer. Ranges count from the first byte.
+    events: Option<EventTable>,
+}
+
+/// Where the parts of a pushed event are in the buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct WriterStamp {
+    /// The end of the wire form.
+    pub wire_end: usize,
+    /// The ranges of the strings.
+    pub spans: EventRanges,
+}
+
+/// A chunk that is complete except for its stamps.
+#[derive(Debug)]
+pub struct SealedChunk {
+    /// The number of its events.
+    pub count: u32,
+    bytes: BytesMut,
+    /// Unused bytes of the same allocation.
+    spare: usize,
+    events: EventTable,
+}
+
+impl ChunkBuilder {
+    /// Creates a builder without events.
+    pub fn new(schema: Schema) -> Self {
+        Self { schema, version: VERSION, trace: None, room: 0, full: Vec::new(), open: OpenChunk::default() }
+    }
+
+    /// Prepares for a request body of this length, so that a chunk is not copied while it grows.
+    #[must_use]
+    pub fn sized(self, body_bytes: usize) -> Self {
+        let stored_bytes = match self.schema {
+            // The stored form of an event is longer than the published one.
+            Schema::EventGrid | Schema::Custom => body_bytes + body_bytes / 2,
+            Schema::CloudEvents => body_bytes,
+        };
+        Self { room: stored_bytes.min(FULL + FULL / 8), ..self }
+    }
+
+    /// Sets the trace context of the request.
+    #[must_use]
+    pub fn traced(self, trace: &str) -> Self {
+        Self { version: TRACED, trace: Some(trace.into()), ..self }
+    }
+
+    /// Adds the event that `write` appends to the buffer: its wire form, followed by strings that the wire form lacks.
+    /// `write` returns the end of the wire form and the ranges of the strings in the buffer.
+    pub fn push(&mut self, write: impl FnOnce(&mut BytesMut) -> WriterStamp) {
+        let open = &mut self.open;
+        if open.count == 0 {
+            // Enough for the tables of most chunks, so that sealing copies no event.
+            open.front = HEAD + TABLE_ENTRY + self.room / TABLE_PART;
+            open.table.reserve(open.front - HEAD);
+            open.bytes = BytesMut::with_capacity(open.front + self.room);
+            open.bytes.put_bytes(0, open.front);
+        }
+        let before = open.bytes.len();
+        let WriterStamp { wire_end, mut spans } = write(&mut open.bytes);
+        if let Some(trace) = &self.trace {
+            spans.trace = TextRange { start: open.bytes.len() as u32, len: trace.len() as u32 };
+            open.bytes.extend_from_slice(trace.as_bytes());
+        }
+        put_varint(&mut open.table, (wire_end - before) as u64);
+        put_varint(&mut open.table, (open.bytes.len() - wire_end) as u64);
+        let strings = strings(self.version).expect("a builder has a known version");
+        let mut kept = [TextRange::default(); EventRanges::COUNT];
+        for (span, kept) in spans.all()[..strings].iter().zip(&mut kept) {
+            // An absent string has length 0 and no offset. Offsets are counted from the event's first byte.
+            put_varint(&mut open.table, u64::from(span.len));
+            if span.len > 0 {
+                put_varint(&mut open.table, u64::from(span.start) - before as u64);
+                *kept = *span;
+            }
+        }
+        let wire = TextRange { start: before as u32, len: (wire_end - before) as u32 };
+        let parts = EventParts { wire, spans: EventRanges::of(kept) };
+        match &mut open.events {
+            Some(events) => events.push(parts),
+            None => open.events = Some(EventTable::new(parts)),
+        }
+        open.count += 1;
+        if open.bytes.len() - open.front >= FULL {
+            self.seal();
+        }
+    }
+
+    /// Adds an event of another chunk.
+    fn push_copy(&mut self, event: &Event) {
+        self.push(|out| {
+            let (wire_end, spans) = event.copy_to(out);
+            WriterStamp { wire_end, spans }
+        });
+    }
+
+    /// Encodes one event as a chunk of its own, with its stamps, for [`Family::Carried`](super::Family::Carried).
+    pub fn single(event: &Event) -> Bytes {
+        let version = if event.trace().is_some() { TRACED } else { VERSION };
+        let mut builder = Self { version, ..Self::new(event.schema) };
+        builder.push_copy(event);
+        let chunk = builder.into_chunks().pop().expect("a builder with one event has one chunk");
+        chunk.stamp(event.appended, LogTail::default())
+    }
+
+    /// The number of events added.
+    pub fn count(&self) -> u32 {
+        self.full.iter().map(|chunk| chunk.count).sum::<u32>() + self.open.count
+    }
+
+    /// Returns the chunks, in order.
+    pub fn into_chunks(mut self) -> Vec<SealedChunk> {
+        self.seal();
+        self.full
+    }
+
+    fn seal(&mut self) {
+        let OpenChunk { count, table, mut bytes, front, events } = std::mem::take(&mut self.open);
+        let Some(events) = events else { return };
+        let (before, len) = (HEAD + table.len(), bytes.len() - front);
+        let has_room = before <= front && bytes.capacity() <= (before + len) * 3 / 2;
+        if has_room {
+            bytes.advance(front - before);
+        } else {
+            let mut copy = BytesMut::with_capacity(before + len);
+            copy.put_bytes(0, before);
+            copy.extend_from_slice(&bytes[front..]);
+            bytes = copy;
+        }
+        let spare = bytes.capacity() - bytes.len() + if has_room { front - before } else { 0 };
+        let mut head = &mut bytes[..before];
+        head.put_u8(self.version);
+        head.put_u8(schema_byte(self.schema));
+        head.put_bytes(0, 24);
+        head.put_u32(count);
+        head.put_u32(u32::try_from(table.len()).expect("a table is far smaller than 4 GiB"));
+        head.put_slice(&table);
+        let events = events.moved(front as u32, before as u32);
+        self.full.push(SealedChunk { count, bytes, spare, events });
+    }
+}
+
+/// Running totals of a partition's log at a position.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogTail {
+    /// Events appended before this position.
+    pub count: u64,
+    /// Bytes appended before this position.
+    pub bytes: u64,
+}
+
+impl SealedChunk {
+    /// The length of the record in bytes.
+    pub fn bytes_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The events, without their stamps.
+    pub fn events(&self) -> Result<Vec<Event>, DamagedChunk> {
+        Chunk::decode(Seq::FIRST, Bytes::copy_from_slice(&self.bytes))?.events()
+    }
+
+    /// The events for which `keep`, in their order, is true.
+    pub fn keep(self, keep: &[bool]) -> Result<Vec<Self>, DamagedChunk> {
+        if keep.iter().all(|keep| *keep) {
+            return Ok(vec![self]);
+        }
+        let events = self.events()?;
+        let mut builder = Self::builder(&self.bytes)?;
+        for (event, _) in events.iter().zip(keep).filter(|(_, keep)| **keep) {
+            builder.push_copy(event);
+        }
+        Ok(builder.into_chunks())
+    }
+
+    /// A builder of the same version and schema.
+    fn builder(bytes: &[u8]) -> Result<ChunkBuilder, DamagedChunk> {
+        let schema = bytes.get(1).and_then(|byte| schema_of(*byte)).ok_or(DamagedChunk("its schema is unknown"))?;
+        Ok(ChunkBuilder { version: bytes[0], ..ChunkBuilder::new(schema) })
+    }
+
+    /// Adds the stamps and returns the record.
+    pub fn stamp(self, appended: Timestamp, before: LogTail) -> Bytes {
+        self.stamped(appended, before).0
+    }
+
+    /// The chunk as a record of the log, whose first event has the sequence `first`.
+    ///
+    /// # Errors
+    /// If its end overflows.
+    pub fn append(self, first: Seq, appended: Timestamp, before: LogTail) -> Result<Chunk, DamagedChunk> {
+        let spare = self.spare;
+        let (record, events) = self.stamped(appended, before);
+        Ok(Chunk { events: Some(events), spare, ..Chunk::decode(first, record)? })
+    }
+
+    fn stamped(mut self, appended: Timestamp, before: LogTail) -> (Bytes, EventTable) {
+        let mut stamps = &mut self.bytes[STAMPS..STAMPS + 24];
+        stamps.put_u64(appended.0);
+        stamps.put_u64(before.count);
+        stamps.put_u64(before.bytes);
+        (self.bytes.freeze(), self.events)
+    }
+}
+
+/// A chunk of the log.
+#[derive(Clone, Debug)]
+pub struct Chunk {
+    /// The sequence of its first event. The others follow without gaps.
+    pub first: Seq,
+    /// The number of its events.
+    pub count: u32,
+    /// The time of the append.
+    pub appended: Timestamp,
+    /// The totals of the log before it.
+    pub before: LogTail,
+    bytes: Bytes,
+    /// Unused bytes of the same allocation.
+    spare: usize,
+    schema: Schema,
+    table_len: usize,
+    strings: usize,
+    /// The decoded table, if the chunk was not read from the log.
+    events: Option<EventTable>,
+}
+
+impl Chunk {
+    /// Decodes a record's header. The table is read with the events.
+    pub fn decode(first: Seq, bytes: Bytes) -> Result<Self, DamagedChunk> {
+        if u32::try_from(bytes.len()).is_err() {
+            return Err(DamagedChunk("it is longer than any chunk"));
+        }
+        let mut head = RecordReader::new(&bytes);
+        let strings = head.u8().and_then(strings).ok_or(DamagedChunk("its version is unknown"))?;
+        let schema = head.u8().and_then(schema_of).ok_or(DamagedChunk("its schema is unknown"))?;
+        let mut word = || head.u64().ok_or(DamagedChunk("its head is cut off"));
+        let appended = Timestamp(word()?);
+        let before = LogTail { count: word()?, bytes: word()? };
+        let mut half = || head.u32().ok_or(DamagedChunk("its head is cut off"));
+        let count = half()?;
+        let table_len = half()? as usize;
+        if count == 0 || bytes.len() < HEAD + table_len {
+            return Err(DamagedChunk("its table is cut off"));
+        }
+        // An event has at least these varints in the table: two lengths and the lengths of its strings.
+        if count as usize > table_len / (2 + strings) {
+            return Err(DamagedChunk("its count is larger than its table allows"));
+        }
+        let ends = [(first.0, u64::from(count)), (before.count, u64::from(count)), (before.bytes, bytes.len() as u64)];
+        if ends.iter().any(|(before, more)| before.checked_add(*more).is_none()) {
+            return Err(DamagedChunk("its end overflows"));
+        }
+        Ok(Self { first, count, appended, before, bytes, spare: 0, schema, table_len, strings, events: None })
+    }
+
+    /// The sequence after its last event.
+    pub fn end(&self) -> Seq {
+        self.first.plus(u64::from(self.count))
+    }
+
+    /// The totals of the log at its end.
+    pub fn after(&self) -> LogTail {
+        LogTail { count: self.before.count + u64::from(self.count), bytes: self.before.bytes + self.bytes.len() as u64 }
+    }
+
+    /// The length of the record in bytes.
+    pub fn bytes_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The record.
+    pub fn record(&self) -> Bytes {
+        self.bytes.clone()
+    }
+
+    /// The memory of the record in bytes.
+    pub fn record_memory(&self) -> usize {
+        self.bytes.len() + self.spare
+    }
+
+    /// The memory of the chunk in bytes.
+    pub fn memory(&self) -> usize {
+        self.record_memory() + self.events.as_ref().map_or(0, EventTable::memory)
+    }
+
+    /// Decodes the events, in order. They share the chunk's bytes.
+    pub fn events(&self) -> Result<Vec<Event>, DamagedChunk> {
+        self.clone().into_events()
+    }
+
+    /// As [`Chunk::events`], without copying the table of a chunk that was not read from the log.
+    pub fn into_events(mut self) -> Result<Vec<Event>, DamagedChunk> {
+        let events = match self.events.take() {
+            Some(events) => events,
+            None => self.decode_table()?,
+        };
+        Ok(Event::all(self.first, self.appended, self.schema, EventBlock::new(self.bytes, events)))
+    }
+
+    fn decode_table(&self) -> Result<EventTable, DamagedChunk> {
+        let mut events: Option<EventTable> = None;
+        self.each(&mut |_, parts| match &mut events {
+            Some(events) => events.push(parts),
+            None => events = Some(EventTable::with_capacity(parts, self.count as usize)),
+        })?;
+        events.ok_or(DamagedChunk("it has no events"))
+    }
+
+    /// Visits the ids of the events, in order, without decoding the rest.
+    pub fn each_id(&self, visit: &mut dyn FnMut(Seq, &str)) -> Result<(), DamagedChunk> {
+        let visit = &mut |seq, parts: EventParts| visit(seq, &event::text(&self.bytes[parts.spans.id.range()]));
+        let Some(events) = &self.events else { return self.each(visit) };
+        events.iter().zip(0..).for_each(|(parts, index)| visit(self.first.plus(index), *parts));
+        Ok(())
+    }
+
+    /// Visits each event of the table: its sequence and its parts.
+    fn each(&self, visit: &mut dyn FnMut(Seq, EventParts)) -> Result<(), DamagedChunk> {
+        let mut table = RecordReader::new(&self.bytes[HEAD..HEAD + self.table_len]);
+        let mut at = HEAD + self.table_len;
+        for index in 0..self.count {
+            let (Some(wire_len), Some(rest_len)) = (table.varint(), table.varint()) else {
+                return Err(DamagedChunk("its table is cut off"));
+            };
+            let left = (self.bytes.len() - at) as u64;
+            if wire_len > left || rest_len > left - wire_len {
+                return Err(DamagedChunk("an event is cut off"));
+            }
+            let end = at + (wire_len + rest_len) as usize;
+            let mut span = || {
+                let len = table.varint().filter(|len| *len <= self.bytes.len() as u64)?;
+                if len == 0 {
+                    return Some(TextRange::default());
+                }
+                let start = at as u64 + table.varint().filter(|start| *start <= self.bytes.len() as u64)?;
+                (start + len <= end as u64).then_some(TextRange { start: start as u32, len: len as u32 })
+            };
+            let mut spans = [TextRange::default(); EventRanges::COUNT];
+            for range in &mut spans[..self.strings] {
+                *range = span().ok_or(DamagedChunk("a string lies outside of its event"))?;
+            }
+            let wire = TextRange { start: at as u32, len: wire_len as u32 };
+            visit(self.first.plus(u64::from(index)), EventParts { wire, spans: EventRanges::of(spans) });
+            at = end;
+        }
+        if !table.is_empty() {
+            return Err(DamagedChunk("bytes follow its table"));
+        }
+        if at != self.bytes.len() {
+            return Err(DamagedChunk("bytes follow its last event"));
+        }
+        Ok(())
+    }
+}
+
+/// The sequence after the last event of the record `bytes`, without decoding the events: the compaction filter calls it
+/// for every chunk. [`None`] if the record is damaged.
+pub fn end_of(first: Seq, bytes: &[u8]) -> Option<Seq> {
+    let mut head = RecordReader::new(bytes);
+    head.u8().and_then(strings)?;
+    head.take(HEAD - 4 - 4 - 1)?;
+    let count = head.u32().filter(|count| *count > 0)?;
+    first.0.checked_add(u64::from(count)).map(Seq)
+}
+
+fn schema_byte(schema: Schema) -> u8 {
+    match schema {
+        Schema::EventGrid => 1,
+        Schema::CloudEvents => 2,
+        Schema::Custom => 3,
+    }
+}
+
+fn schema_of(byte: u8) -> Option<Schema> {
+    match byte {
+        1 => Some(Schema::EventGrid),
+        2 => Some(Schema::CloudEvents),
+        3 => Some(Schema::Custom),
+        _ => None,
+    }
+}

@@ -1,0 +1,459 @@
+//! Basic types: events, their positions in a topic's log, names and points in time.
+//!
+//! An [`Event`] is the *wire form* of one published event (the bytes that a subscriber with the topic's own schema
+//! receives) and the positions of the few strings needed for routing.
+//!
+//! What it does not do: it reads no clock and no store, and parses no JSON documents except in [`cloud_event`]. Every
+//! module may import this one; it imports none.
+
+mod block;
+pub mod chunk;
+mod cloud;
+#[expect(missing_docs, reason = "the methods are named after the types that they read")]
+pub mod codec;
+mod convert;
+mod forms;
+mod id_map;
+mod request_map;
+
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
+
+pub use block::{EventBlock, EventParts, EventTable};
+pub use block::{EventRanges, TextRange};
+use bytes::{Bytes, BytesMut};
+pub use cloud::{cloud_event, is_rfc3339};
+pub use convert::DeliveredBytes;
+pub use id_map::IdMap;
+pub use request_map::RequestMap;
+use serde::{Deserialize, Serialize};
+
+/// A partition of a topic: the unit of ownership. Numbers are never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PartitionId(pub u32);
+
+/// An event subscription. Numbers are never reused, even if a name is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SubscriptionId(pub u32);
+
+/// A subscription in one partition: the unit with a cursor, pending deliveries and fencing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SubscriptionKey {
+    /// The partition whose log it reads.
+    pub partition: PartitionId,
+    /// The subscription.
+    pub subscription: SubscriptionId,
+}
+
+/// The position of an event in its partition's log. Positions ascend, with gaps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Seq(pub u64);
+
+impl Seq {
+    /// The first position in a log.
+    pub const FIRST: Self = Self(1);
+
+    /// Positions from here on are in no log. They are given to events that are stored for a single subscription.
+    pub const APART: Self = Self(1 << 63);
+
+    /// Whether the event is stored for a single subscription.
+    pub fn is_apart(self) -> bool {
+        self >= Self::APART
+    }
+
+    /// The position `by` further on.
+    pub fn plus(self, by: u64) -> Self {
+        Self(self.0 + by)
+    }
+}
+
+/// A lane of a subscription. A pending delivery is identified by (subscription, lane, sequence): an event that is
+/// replayed while it is still pending has two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lane(pub u16);
+
+impl Lane {
+    /// Newly published events.
+    pub const LIVE: Self = Self(0);
+    /// The backlog of an unavailable endpoint, sent next to live events.
+    pub const BACKLOG: Self = Self(1);
+    /// Events that expired before they were read: given up by ranges.
+    pub const EXPIRY: Self = Self(2);
+    /// Events dropped unread because the topic's backlog reached its limit: given up by ranges.
+    pub const OVERFLOW: Self = Self(3);
+    /// The first lane of jobs (replays and redrives), which have one each.
+    pub const FIRST_JOB: Self = Self(16);
+
+    /// Whether the lane belongs to a job.
+    pub fn is_job(self) -> bool {
+        self >= Self::FIRST_JOB
+    }
+}
+
+/// The incarnation of an actor. A later one fences all earlier ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Incarnation(pub u64);
+
+/// A request of a subscription, unique across incarnations of its actor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// A point in time: microseconds since 1970-01-01T00:00:00Z.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(pub u64);
+
+impl Timestamp {
+    /// Later than any event.
+    pub const NEVER: Self = Self(u64::MAX);
+
+    /// The time `by` later, at most [`Timestamp::NEVER`].
+    #[must_use]
+    pub fn after(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(by.as_micros()).unwrap_or(u64::MAX)))
+    }
+
+    /// The time `by` earlier, at least the epoch.
+    #[must_use]
+    pub fn before(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(by.as_micros()).unwrap_or(u64::MAX)))
+    }
+
+    /// The duration since `earlier`; zero if that is later.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+
+    fn civil(self) -> Option<jiff::Timestamp> {
+        jiff::Timestamp::from_microsecond(i64::try_from(self.0).ok()?).ok()
+    }
+
+    /// Event Grid's format: seven digits of a second and `Z`, as `2020-08-13T17:18:14.0265758Z`.
+    pub fn to_event_grid(self) -> String {
+        match self.civil() {
+            Some(at) => at.strftime("%Y-%m-%dT%H:%M:%S.%6f0Z").to_string(),
+            None => "never".to_owned(),
+        }
+    }
+
+    /// Year, month, day and hour in UTC: the folders of a dead-letter file.
+    pub fn hour(self) -> (i16, i8, i8, i8) {
+        let at = self.civil().unwrap_or(jiff::Timestamp::MAX).to_zoned(jiff::tz::TimeZone::UTC);
+        (at.year(), at.month(), at.day(), at.hour())
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_event_grid())
+    }
+}
+
+/// A point in time by the machine's wall clock, in microseconds since 1970-01-01T00:00:00Z: for whatever other parties compare
+/// with their own clocks, such as signatures, tokens and dates in headers.
+///
+/// A type of its own, because a [`Timestamp`] follows the wall clock slowly: after a step of two hours it is wrong for 40 hours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WallTime(pub u64);
+
+impl WallTime {
+    /// The time `by` later.
+    #[must_use]
+    pub fn after(self, by: Duration) -> Self {
+        Self(self.timestamp().after(by).0)
+    }
+
+    /// The duration since `earlier`; zero if that is later.
+    pub fn since(self, earlier: Self) -> Duration {
+        self.timestamp().since(earlier.timestamp())
+    }
+
+    /// The time since 1970-01-01T00:00:00Z.
+    pub fn since_epoch(self) -> Duration {
+        Duration::from_micros(self.0)
+    }
+
+    /// By how many seconds it is ahead of `time`; negative if it is behind.
+    pub fn seconds_ahead_of(self, time: Timestamp) -> f64 {
+        self.timestamp().since(time).as_secs_f64() - time.since(self.timestamp()).as_secs_f64()
+    }
+
+    /// The same for records and for comparisons with times that other parties have set, such as the expiry of a token.
+    pub fn timestamp(self) -> Timestamp {
+        Timestamp(self.0)
+    }
+}
+
+impl fmt::Display for WallTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.timestamp().fmt(f)
+    }
+}
+
+/// The schema of published or delivered events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Schema {
+    /// Event Grid's own.
+    #[default]
+    #[serde(rename = "EventGridSchema")]
+    EventGrid,
+    /// CloudEvents 1.0 in JSON.
+    #[serde(rename = "CloudEventSchemaV1_0")]
+    CloudEvents,
+    /// Custom input, described by the topic's input mapping.
+    #[serde(rename = "CustomEventSchema", alias = "CustomInputSchema")]
+    Custom,
+}
+
+impl Schema {
+    /// The delivery schemas for events published in this one; the first is the default.
+    pub fn deliveries(self) -> &'static [Self] {
+        match self {
+            Self::EventGrid => &[Self::EventGrid, Self::CloudEvents],
+            Self::CloudEvents => &[Self::CloudEvents],
+            Self::Custom => &[Self::Custom, Self::EventGrid, Self::CloudEvents],
+        }
+    }
+}
+
+/// The name of a topic, stored as given and compared without case.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Name(Arc<str>);
+
+impl Name {
+    /// Creates a name that was checked before.
+    pub fn new(name: &str) -> Self {
+        Self(name.into())
+    }
+
+    /// The name as given.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The key for look-ups.
+    pub fn key(&self) -> String {
+        self.0.to_ascii_lowercase()
+    }
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.eq_ignore_ascii_case(&other.0)
+    }
+}
+
+impl Eq for Name {}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The strings of an event as stored: the contents of JSON string literals, empty if missing.
+#[derive(Clone, Copy, Debug)]
+pub struct EventStrings<'a> {
+    /// The event's id.
+    pub id: &'a [u8],
+    /// `eventType`.
+    pub event_type: &'a [u8],
+    /// `subject`.
+    pub subject: &'a [u8],
+    /// `dataVersion`.
+    pub data_version: &'a [u8],
+    /// The topic's resource id, for custom events only.
+    pub topic: &'a [u8],
+    /// `eventTime`, if a custom event has it.
+    pub event_time: &'a [u8],
+}
+
+/// One event of a topic's log. It shares its bytes with the other events of its chunk, so copying it copies none.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// Its position in the log.
+    pub seq: Seq,
+    /// When the journal appended it. Time to live, retention and replay count from here.
+    pub appended: Timestamp,
+    /// The schema of the wire form.
+    pub schema: Schema,
+    /// Its index in the block.
+    index: u32,
+    block: Arc<EventBlock>,
+    /// What is delivered instead of it.
+    transformed: Option<Arc<Transformed>>,
+}
+
+/// The result of a subscription's transformation: what is delivered instead of an event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transformed {
+    /// The JSON value that takes the event's place. [`None`]: the event itself.
+    pub body: Option<Bytes>,
+    /// The HTTP method, if it is not `POST`.
+    pub method: Option<String>,
+    /// Appended to the path of the endpoint; percent-encoded.
+    pub path_suffix: Option<String>,
+    /// Headers of the request.
+    pub headers: Vec<(String, String)>,
+}
+
+impl Event {
+    /// An event in `chunk` with its wire form at `wire`.
+    ///
+    /// # Panics
+    /// A range is outside of the chunk: decoders check before.
+    pub fn new(
+        seq: Seq,
+        appended: Timestamp,
+        schema: Schema,
+        chunk: Bytes,
+        wire: TextRange,
+        spans: EventRanges,
+    ) -> Self {
+        let end = spans.all().iter().fold(wire.range().end, |end, span| end.max(span.range().end));
+        assert!(end <= chunk.len(), "an event ends at {end}, outside of a chunk of {} bytes", chunk.len());
+        let block = EventBlock::new(chunk, EventTable::new(EventParts { wire, spans }));
+        Self { seq, appended, schema, index: 0, block: Arc::new(block), transformed: None }
+    }
+
+    /// The events of `block`, from `first` on without gaps.
+    pub fn all(first: Seq, appended: Timestamp, schema: Schema, block: EventBlock) -> Vec<Self> {
+        let count = block.count() as u32;
+        let block = Arc::new(block);
+        let event = |index| {
+            let (seq, block) = (first.plus(u64::from(index)), Arc::clone(&block));
+            Self { seq, appended, schema, index, block, transformed: None }
+        };
+        (0..count).map(event).collect()
+    }
+
+    /// The event with what is delivered instead of it.
+    #[must_use]
+    pub fn delivered_as(self, transformed: Transformed) -> Self {
+        Self { transformed: Some(Arc::new(transformed)), ..self }
+    }
+
+    /// What is delivered instead of the event; [`None`] without a transformation.
+    pub fn transformed(&self) -> Option<&Arc<Transformed>> {
+        self.transformed.as_ref()
+    }
+
+    /// The event in another schema, converted by `make` on first use.
+    pub fn form<E>(&self, schema: Schema, make: impl FnOnce() -> Result<Bytes, E>) -> Result<Bytes, E> {
+        self.block.form(self.index, schema, make)
+    }
+
+    /// The bytes that a subscriber with the topic's own schema receives.
+    pub fn wire(&self) -> Bytes {
+        self.block.bytes().slice(self.parts().wire.range())
+    }
+
+    /// The same, borrowed.
+    pub fn wire_bytes(&self) -> &[u8] {
+        self.block.slice(self.parts().wire)
+    }
+
+    /// Length of the wire form in bytes.
+    pub fn wire_len(&self) -> usize {
+        self.parts().wire.len as usize
+    }
+
+    /// The event's id.
+    pub fn id(&self) -> Cow<'_, str> {
+        self.text(self.parts().spans.id)
+    }
+
+    /// `eventType`, or CloudEvents' `type`.
+    pub fn event_type(&self) -> Cow<'_, str> {
+        self.text(self.parts().spans.event_type)
+    }
+
+    /// `subject`; empty if missing.
+    pub fn subject(&self) -> Cow<'_, str> {
+        self.text(self.parts().spans.subject)
+    }
+
+    /// `eventType`, or CloudEvents' `type`, and `subject` as stored: the contents of JSON string literals.
+    pub fn type_and_subject_literals(&self) -> (&[u8], &[u8]) {
+        let spans = &self.parts().spans;
+        (self.block.slice(spans.event_type), self.block.slice(spans.subject))
+    }
+
+    /// `dataVersion`; empty if missing.
+    pub fn data_version(&self) -> Cow<'_, str> {
+        self.text(self.parts().spans.data_version)
+    }
+
+    /// `eventTime` of a custom event; [`None`] if it has none, and for events of other schemas.
+    pub fn event_time(&self) -> Option<Cow<'_, str>> {
+        (self.parts().spans.event_time.len > 0).then(|| self.text(self.parts().spans.event_time))
+    }
+
+    /// The domain topic, compared without case; empty outside of domains.
+    pub fn domain_topic(&self) -> Cow<'_, str> {
+        self.text(self.parts().spans.domain_topic)
+    }
+
+    /// The trace context of the publish request; [`None`] if it was not traced.
+    pub fn trace(&self) -> Option<&str> {
+        let text = std::str::from_utf8(self.block.slice(self.parts().spans.trace)).ok()?;
+        (!text.is_empty()).then_some(text)
+    }
+
+    /// Its strings as stored, for copying into another schema's form.
+    pub fn literals(&self) -> EventStrings<'_> {
+        let [id, event_type, subject, data_version, topic, event_time, _, _] =
+            self.parts().spans.all().map(|span| self.block.slice(span));
+        EventStrings { id, event_type, subject, data_version, topic, event_time }
+    }
+
+    /// Appends the wire form to `out`, and then the strings that are not in it. Returns the end of the wire form and
+    /// the ranges of the strings in `out`.
+    pub fn copy_to(&self, out: &mut BytesMut) -> (usize, EventRanges) {
+        let (start, EventParts { wire, spans }) = (out.len(), *self.parts());
+        out.extend_from_slice(self.block.slice(wire));
+        let wire_end = out.len();
+        let mut moved = |span: TextRange| {
+            let within = wire.start <= span.start && span.range().end <= wire.range().end;
+            let at = if within { start + (span.start - wire.start) as usize } else { out.len() };
+            if !within && span.len > 0 {
+                out.extend_from_slice(self.block.slice(span));
+            }
+            TextRange { start: at as u32, len: span.len }
+        };
+        let spans = EventRanges::of(spans.all().map(&mut moved));
+        (wire_end, spans)
+    }
+
+    /// The same event in memory of its own, without the rest of its chunk.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        let mut own = BytesMut::with_capacity(self.wire_len());
+        let (wire_end, spans) = self.copy_to(&mut own);
+        let wire = TextRange { start: 0, len: wire_end as u32 };
+        Self::new(self.seq, self.appended, self.schema, own.freeze(), wire, spans)
+    }
+
+    fn parts(&self) -> &EventParts {
+        self.block.parts(self.index)
+    }
+
+    fn text(&self, span: TextRange) -> Cow<'_, str> {
+        text(self.block.slice(span))
+    }
+}
+
+/// Unescapes the contents of a JSON string literal. Invalid contents are returned as they are, so that damage is
+/// visible.
+pub fn text(raw: &[u8]) -> Cow<'_, str> {
+    if !raw.contains(&b'\\') {
+        return std::str::from_utf8(raw).map_or_else(|_| String::from_utf8_lossy(raw), Cow::Borrowed);
+    }
+    let literal = [b"\"", raw, b"\""].concat();
+    match serde_json::from_slice::<String>(&literal) {
+        Ok(text) => Cow::Owned(text),
+        Err(_) => String::from_utf8_lossy(raw),
+    }
+}

@@ -1,0 +1,47 @@
+//! The stored record of the audit trail: what an operator did, or tried to do.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use gridhook_event::Timestamp;
+
+/// An operation of an operator.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AuditRecord {
+    /// Time at which it ended.
+    pub at: Timestamp,
+    /// Name of the operator; [`None`] if nobody was authenticated.
+    pub operator: Option<String>,
+    /// Whether it had the role admin for the whole server.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_administrator: bool,
+    /// Kind of the identity.
+    pub identity_type: Option<String>,
+    /// Address of the client.
+    pub from: Option<String>,
+    /// HTTP method.
+    pub method: String,
+    /// Path of the request, without the query.
+    pub path: String,
+    /// HTTP status of the response.
+    pub status: u16,
+    /// Id of the request.
+    pub request_id: String,
+    /// Changed values, without secrets.
+    pub changes: Vec<AuditChange>,
+    /// Number of further refusals without an identity that were not recorded.
+    pub suppressed: u64,
+}
+
+/// A changed value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuditChange {
+    /// Path of the value: keys joined by dots.
+    pub at: String,
+    /// Value before the change.
+    pub before: Value,
+    /// Value after the change.
+    pub after: Value,
+}

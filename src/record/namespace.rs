@@ -1,0 +1,106 @@
+//! The stored record of a namespace: a name that topics share, with access keys and ingress settings for all of them.
+//!
+//! A namespace has no log and no actor. Its topics are topics like others, with the namespace in their records.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{
+    azure_properties::{Identity, TlsVersion},
+    ingress::IngressSettings,
+    subscription::SystemData,
+    topic::{AccessKeys, ArmScope},
+};
+use gridhook_event::Name;
+
+/// The path segment for namespaces, in ARM's paths and in the publish path.
+pub const PATH_SEGMENT: &str = "namespaces";
+
+/// A namespace.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamespaceRecord {
+    /// Its name, unique among the server's namespaces, compared without case.
+    pub name: Name,
+    /// The ARM scope of the namespace and its topics.
+    pub scope: ArmScope,
+    /// Access keys, valid for each of its topics.
+    pub keys: AccessKeys,
+    /// Ingress settings.
+    pub ingress: IngressSettings,
+    /// `location`, stored and returned.
+    pub location: String,
+    /// `tags`, stored and returned.
+    pub tags: BTreeMap<String, String>,
+    /// Whether this is the record of a namespace with spread topics in a shard that does not lead it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_follower: bool,
+    /// Properties that are only stored and returned.
+    #[serde(default, rename = "kept")]
+    pub azure_properties: StoredNamespaceProperties,
+    /// `systemData`. [`None`]: the last change was made before this was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_data: Option<SystemData>,
+}
+
+impl NamespaceRecord {
+    /// The key under which it is registered.
+    pub fn key(&self) -> String {
+        self.name.key()
+    }
+
+    /// Its resource id.
+    pub fn resource_id(&self) -> String {
+        self.scope.resource_id(PATH_SEGMENT, &self.name)
+    }
+}
+
+/// Azure properties of a namespace that have no effect here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct StoredNamespaceProperties {
+    /// `sku`: throughput units have no effect.
+    pub sku: NamespaceSku,
+    /// `identity`: it has an id, and is never used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Identity>,
+    /// `isZoneRedundant`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub is_zone_redundant: Option<bool>,
+    /// `minimumTlsVersionAllowed`: the TLS version is a setting of the server, or of a proxy in front of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub minimum_tls_version_allowed: Option<TlsVersion>,
+}
+
+/// `sku`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NamespaceSku {
+    /// Name of the tier, `Standard`
+    #[serde(default)]
+    pub name: NamespaceTier,
+    /// Throughput units, 1 to 40, stored and returned without effect; default 1
+    #[serde(default = "one")]
+    #[schema(minimum = 1, maximum = 40)]
+    pub capacity: u32,
+}
+
+impl Default for NamespaceSku {
+    fn default() -> Self {
+        Self { name: NamespaceTier::Standard, capacity: one() }
+    }
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// `sku.name`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub enum NamespaceTier {
+    /// The tier that there is.
+    #[default]
+    Standard,
+}

@@ -1,0 +1,254 @@
+//! The stored record of a named token, and what tokens permit: roles, each for the whole server or for a part of it.
+//!
+//! A part is written as a scope:
+//! - `topics/orders`, `domains/shop/topics/eu`, `namespaces/plant/topics/line-1/eventSubscriptions/audit`: a resource and
+//!   everything below it. `*` stands for any characters of a segment; a final `/*` may be written and changes nothing.
+//! - `labels/team=shop`: resources with the tag or the label `team=shop`, and everything below them.
+
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use gridhook_event::{Timestamp, WallTime};
+
+/// What the holder of a token may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum TokenRole {
+    /// Publish events.
+    Publish,
+    /// Receive and settle events of pull delivery.
+    Consume,
+    /// See event subscriptions, change the address of their webhooks, test their filters, redrive their dead letters.
+    Portal,
+    /// Read everything except secrets.
+    Read,
+    /// Also operate event subscriptions: hold, replay, redrive, probe, test publish.
+    Operate,
+    /// Everything: also publish, consume, change resources and read secrets.
+    Admin,
+}
+
+impl TokenRole {
+    /// All roles.
+    pub const ALL: [Self; 6] = [Self::Publish, Self::Consume, Self::Portal, Self::Read, Self::Operate, Self::Admin];
+
+    /// The name in settings, flags and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Publish => "publish",
+            Self::Consume => "consume",
+            Self::Portal => "portal",
+            Self::Read => "read",
+            Self::Operate => "operate",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl FromStr for TokenRole {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|role| role.name() == text);
+        found.ok_or_else(|| format!("is \"{text}\"; allowed are publish, consume, portal, read, operate and admin"))
+    }
+}
+
+/// The resource that a request concerns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScopedResource {
+    /// The segments of its path, such as `topics`, `orders`.
+    pub path: Vec<String>,
+    /// Its tags and labels, and those of the resources above it, as `name=value`.
+    pub labels: Vec<String>,
+}
+
+impl ScopedResource {
+    /// Adds tags as labels.
+    pub fn add_tags(&mut self, tags: &BTreeMap<String, String>) {
+        self.labels.extend(tags.iter().map(|(name, value)| format!("{name}={value}")));
+    }
+}
+
+/// A part of the server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Scope {
+    /// Resources whose paths begin with these patterns, in lower case.
+    Path(Vec<String>),
+    /// Resources with this label.
+    Label(String),
+}
+
+/// The segments that a path may begin with.
+const ROOTS: [&str; 3] = ["topics", "domains", "namespaces"];
+
+impl Scope {
+    /// Whether the resource is in this part.
+    fn covers(&self, resource: &ScopedResource) -> bool {
+        match self {
+            Self::Path(patterns) => {
+                let fits = |(pattern, segment): (&String, &String)| matches(pattern, &segment.to_ascii_lowercase());
+                patterns.len() <= resource.path.len() && patterns.iter().zip(&resource.path).all(fits)
+            }
+            Self::Label(label) => resource.labels.contains(label),
+        }
+    }
+}
+
+/// Whether a segment matches a pattern, in which `*` stands for any characters.
+fn matches(pattern: &str, segment: &str) -> bool {
+    let Some((begin, rest)) = pattern.split_once('*') else { return pattern == segment };
+    let Some(mut left) = segment.strip_prefix(begin) else { return false };
+    let (between, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+    for part in between.split('*').filter(|part| !part.is_empty()) {
+        let Some(at) = left.find(part) else { return false };
+        left = &left[at + part.len()..];
+    }
+    left.ends_with(end)
+}
+
+impl FromStr for Scope {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.chars().any(char::is_control) {
+            return Err(format!(
+                "is \"{}\", which has a control character; allowed is one without",
+                text.escape_debug()
+            ));
+        }
+        Self::from_stored(text)
+    }
+}
+
+impl Scope {
+    /// Parses a scope of the store, which may be of a version that allowed any character in it.
+    fn from_stored(text: &str) -> Result<Self, String> {
+        let allowed = || {
+            format!(
+                "is \"{}\"; allowed is a path that begins with topics, domains or namespaces, such as topics/orders or \
+                 topics/orders-*, or a label such as labels/team=shop",
+                text.escape_debug()
+            )
+        };
+        if let Some(label) = text.strip_prefix("labels/") {
+            let is_label = label.split_once('=').is_some_and(|(name, _)| !name.is_empty());
+            return if is_label { Ok(Self::Label(label.to_owned())) } else { Err(allowed()) };
+        }
+        let path = text.strip_suffix("/*").unwrap_or(text).to_ascii_lowercase();
+        let segments: Vec<String> = path.split('/').map(str::to_owned).collect();
+        let is_path = ROOTS.contains(&segments[0].as_str()) && segments.iter().all(|segment| !segment.is_empty());
+        if is_path { Ok(Self::Path(segments)) } else { Err(allowed()) }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(segments) => f.write_str(&segments.join("/")),
+            Self::Label(label) => write!(f, "labels/{label}"),
+        }
+    }
+}
+
+impl TryFrom<String> for Scope {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Self::from_stored(&text)
+    }
+}
+
+impl From<Scope> for String {
+    fn from(scope: Scope) -> Self {
+        scope.to_string()
+    }
+}
+
+/// The event subscriptions that may use something of the operator's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserScopes(Vec<Scope>);
+
+impl UserScopes {
+    /// Parses scopes. A label is none: a caller that may change a resource can give it any label.
+    ///
+    /// # Errors
+    /// If one is not a path.
+    pub fn parse<'a>(scopes: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let parse = |text: &str| match text.parse()? {
+            Scope::Label(_) => Err(format!(
+                "is \"{text}\", and a label can be given to any resource; allowed is a path such as topics/orders"
+            )),
+            scope @ Scope::Path(_) => Ok(scope),
+        };
+        scopes.into_iter().map(parse).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether the event subscription is among them.
+    pub fn cover(&self, subscription: &ScopedResource) -> bool {
+        self.0.iter().any(|scope| scope.covers(subscription))
+    }
+}
+
+/// A role in a part of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The role.
+    pub role: TokenRole,
+    /// The parts; empty for the whole server.
+    pub scopes: Vec<Scope>,
+}
+
+impl Grant {
+    /// A role in the whole server.
+    pub fn everywhere(role: TokenRole) -> Self {
+        Self { role, scopes: Vec::new() }
+    }
+
+    /// Whether it covers the resource, or the whole server if there is none.
+    pub fn covers(&self, resource: Option<&ScopedResource>) -> bool {
+        self.scopes.is_empty() || resource.is_some_and(|of| self.scopes.iter().any(|scope| scope.covers(of)))
+    }
+}
+
+/// A named token. The token itself is not stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TokenRecord {
+    /// Its name, unique in the server, compared without case.
+    pub name: String,
+    /// SHA-256 of the token, in hexadecimal.
+    pub digest: String,
+    /// The roles.
+    pub roles: Vec<TokenRole>,
+    /// The parts of the server that it is limited to; empty for the whole server.
+    pub scopes: Vec<Scope>,
+    /// Time of its creation.
+    pub created: Timestamp,
+    /// Name of the operator who created it.
+    pub created_by: String,
+    /// Time at which it ends.
+    pub expires: Option<Timestamp>,
+    /// Time of a recent use.
+    pub last_used: Option<Timestamp>,
+}
+
+impl TokenRecord {
+    /// Whether it has expired.
+    pub fn is_expired(&self, wall: WallTime) -> bool {
+        self.expires.is_some_and(|expires| expires <= wall.timestamp())
+    }
+
+    /// The key under which it is registered.
+    pub fn key(&self) -> String {
+        self.name.to_ascii_lowercase()
+    }
+
+    /// The roles with their scopes.
+    pub fn grants(&self) -> Vec<Grant> {
+        self.roles.iter().map(|role| Grant { role: *role, scopes: self.scopes.clone() }).collect()
+    }
+}

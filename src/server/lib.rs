@@ -1,0 +1,232 @@
+//! Wiring: the order of start and stop.
+//!
+//! Start: the addresses are bound and `startup_responder` answers there; the store is opened and recovered; the actors of
+//! subscriptions with pending deliveries run before `/readyz` returns 200. Stop: long polls are answered; publishers are
+//! served for up to one second and then refused; requests in flight finish within `server.shutdown_timeout`; the journal is
+//! flushed. A second signal ends the process at once.
+
+mod backup_schedule;
+mod certificates;
+mod chaos;
+mod client_address;
+pub mod core_dumps;
+mod core_span;
+mod dead_letter_routing;
+pub mod descriptors;
+mod error;
+mod file_modes;
+mod forward;
+mod front;
+mod issuer;
+mod listener;
+mod live_subscriptions;
+mod local_store;
+mod local_topics;
+pub mod memory;
+mod node;
+mod reload;
+mod router;
+mod serve;
+mod service_notifier;
+mod settings;
+mod shards;
+mod shutdown;
+mod startup;
+mod startup_responder;
+mod system_topic;
+mod timekeeping;
+mod tls;
+mod use_rules;
+
+use std::{collections::BTreeMap, net::TcpListener, path::PathBuf, sync::Arc};
+
+use actix::{Arbiter, ArbiterHandle};
+use tracing::Span;
+
+use self::{
+    client_address::ClientAddress,
+    descriptors::DescriptorBudget,
+    error::io_error,
+    local_store::LocalStore,
+    node::ClusterNode,
+    router::OtherShards,
+    serve::{Served, serve},
+    service_notifier::ActorThreads,
+    shutdown::StopSignals,
+};
+pub use self::{error::ServerError, settings::editions};
+use gridhook_admin::health::CoreHealth;
+use gridhook_config as config;
+use gridhook_config::Config;
+use gridhook_declared as declared;
+use gridhook_declared::Declared;
+use gridhook_engine::{fanout::CHECK_INTERVAL, supervision::actor_factory::ActorHosts};
+use gridhook_storage::destination;
+use gridhook_subscription::SubscriptionContext;
+use gridhook_telemetry::LogFilter;
+
+/// Runs the server until a signal stops it.
+///
+/// # Errors
+/// If the server cannot start, or cannot stop cleanly.
+pub fn run(mut config: Config, sources: config::SettingSources, log: LogFilter) -> Result<(), ServerError> {
+    if let Some(limit) = memory::limit() {
+        memory::fit(&mut config, limit)?;
+    }
+    let declared = declared(&config)?;
+    file_modes::keep(&config).map_err(io_error("the data folder"))?;
+    shards::check_folder(&config)?;
+    if let Some(cluster) = config.cluster.as_ref().filter(|cluster| cluster.shards > 1) {
+        let shards = cluster.shards;
+        return shards::run(&Process { config, sources, log, declared }, shards);
+    }
+    let budget = descriptors::take(2 * cores() + workers(&config))?;
+    let launch = Launch {
+        config,
+        sources,
+        log,
+        declared,
+        budget,
+        arbiters: cores(),
+        threads: ActorThreads::default(),
+        core: None,
+    };
+    let mut kept = Kept::default();
+    let served = serve_until_stopped(&launch, &mut kept);
+    drop(kept.node);
+    if let Some(store) = kept.store {
+        store.close();
+    }
+    served
+}
+
+/// Serves as often as the process, or the core of a shard, owns its store.
+fn serve_until_stopped(launch: &Launch, kept: &mut Kept) -> Result<(), ServerError> {
+    loop {
+        // All tasks of an ownership end with its system.
+        let system = actix_rt::System::with_tokio_rt(|| core_span::runtime(Span::current()));
+        match system.block_on(serve(launch, kept)) {
+            Ok(Served::Ownership) => {}
+            Ok(Served::All) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The names of the nodes of the cluster of the settings that run. Blocks for `cluster.expiry`.
+///
+/// # Errors
+/// If the records of the cluster cannot be read.
+pub fn living_nodes(config: &Config) -> Result<Vec<String>, ServerError> {
+    node::living(config)
+}
+
+/// Reads every file that the settings name, without starting a server.
+///
+/// # Errors
+/// If a server could not start with these files.
+pub fn check(config: &Config) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    tls::listening(&config.server)?;
+    let budget = descriptors::take(cores())?;
+    let client = settings::client(config, &[], &budget)?;
+    use_rules::read(config, client.connections)?;
+    issuer::check(config)?;
+    destination::destination(&config.backup, None)?;
+    Ok(())
+}
+
+/// Reads the file of `server.apply` before anything is opened.
+fn declared(config: &Config) -> Result<Option<Declared>, ServerError> {
+    let load = |file: &PathBuf| declared::load(file, &declared::ResourceGroup::default(), &BTreeMap::new());
+    Ok(config.server.apply.as_ref().map(load).transpose()?)
+}
+
+/// What stays when an ownership ends.
+#[derive(Default)]
+struct Kept {
+    sockets: Vec<TcpListener>,
+    store: Option<Arc<LocalStore>>,
+    node: Option<ClusterNode>,
+    /// Of a node. Another server is ended by a signal that arrives while it starts.
+    signals: Option<StopSignals>,
+}
+
+/// The inputs of a process.
+struct Process {
+    config: Config,
+    sources: config::SettingSources,
+    log: LogFilter,
+    declared: Option<Declared>,
+}
+
+/// The inputs of a start.
+struct Launch {
+    config: Config,
+    sources: config::SettingSources,
+    log: LogFilter,
+    declared: Option<Declared>,
+    budget: DescriptorBudget,
+    /// The number of threads of the actors.
+    arbiters: usize,
+    /// Those of the process.
+    threads: ActorThreads,
+    /// Of the core of a shard, beside others in its process.
+    core: Option<ShardCore>,
+}
+
+/// What the core of a shard has of its process.
+struct ShardCore {
+    /// The listeners for clients.
+    address: ClientAddress,
+    /// What `/readyz` of the process says of the shard.
+    health: CoreHealth,
+    /// The topics of other cores.
+    others: OtherShards,
+    /// The data folder of the process.
+    process_dir: PathBuf,
+}
+
+/// The threads of the actors. Dropping this stops every actor and joins the threads.
+struct Arbiters {
+    running: Vec<(u64, Arbiter)>,
+    threads: ActorThreads,
+}
+
+impl Arbiters {
+    fn start(count: usize, threads: &ActorThreads) -> Self {
+        let start = |_| {
+            let span = Span::current();
+            let arbiter = Arbiter::with_tokio_rt(move || core_span::runtime(span));
+            (threads.add(arbiter.handle()), arbiter)
+        };
+        Self { running: (0..count).map(start).collect(), threads: threads.clone() }
+    }
+
+    fn hosts(&self, context: SubscriptionContext) -> ActorHosts {
+        let handles: Vec<ArbiterHandle> = self.running.iter().map(|(_, arbiter)| arbiter.handle()).collect();
+        ActorHosts { arbiters: Arc::new(handles), context: Arc::new(context), check_interval: CHECK_INTERVAL }
+    }
+}
+
+impl Drop for Arbiters {
+    fn drop(&mut self) {
+        for (number, arbiter) in &self.running {
+            self.threads.remove(*number);
+            arbiter.stop();
+        }
+        for (_, arbiter) in self.running.drain(..) {
+            if arbiter.join().is_err() {
+                tracing::error!("an arbiter panicked");
+            }
+        }
+    }
+}
+
+/// The number of threads that serve HTTP.
+fn workers(config: &Config) -> usize {
+    if config.server.workers == 0 { cores() } else { config.server.workers }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}

@@ -1,0 +1,193 @@
+//! Simulates an edition with thousands of subscriptions in seconds of virtual time.
+//!
+//! The simulation has endpoints of several [models](EndpointModel), one topic that all subscriptions receive, and the
+//! *real* state machine ([`Subscription`](gridhook_policy::Subscription)). The delivery behaviour is therefore that of a
+//! server, except for what is outside of the policy. [`run`] executes a [`SimulationPlan`] and returns a
+//! [`SimulationReport`].
+//!
+//! Invariants:
+//! - The same plan gives the same report, byte for byte: time is virtual, and each subscription has its own random
+//!   source, derived from the seed.
+//! - At the end the counters of every subscription add up, or the run panics: each published event is delivered,
+//!   pending, given up or not read yet.
+//! - Memory is eight bytes per event plus the pending deliveries, however many events are delivered.
+//!
+//! What it does not do: it has no delivery rules of its own (a copy would diverge), and simulates neither processor
+//! time nor crashes, which the tests of the policy cover.
+
+mod disk;
+mod endpoint;
+mod endpoint_model;
+mod log;
+mod plot;
+mod queue;
+mod recovery;
+mod report;
+mod series;
+mod subscriber;
+mod table;
+
+use std::{sync::Arc, time::Duration};
+
+pub use disk::SimulatedStore;
+use endpoint::SimulatedEndpoint;
+pub use endpoint_model::{AvailabilityPeriod, EndpointModel};
+use fastrand::Rng;
+use log::SimulatedLog;
+pub use plot::{PlotError, draw};
+use queue::{EventQueue, ScheduledEvent};
+pub use report::{Distribution, ReportRow, SimulationReport};
+use series::AttemptSeries;
+use subscriber::{Subscriber, SubscriberContext};
+
+use gridhook_event::{Schema, Timestamp};
+use gridhook_policy::{
+    SubscriptionSettings,
+    batch::BatchLimits,
+    edition::{Edition, EndpointKind},
+    record::EndpointId,
+};
+
+/// Far from the epoch.
+const START: Timestamp = Timestamp(1_000_000_000_000);
+
+/// 10 million events: 80 MB of log.
+pub const EVENTS_MAX: f64 = 1e7;
+
+/// Progress is reported each time this many steps are done: every few milliseconds.
+const PROGRESS: u64 = 1 << 14;
+
+/// What to simulate.
+#[derive(Clone, Debug)]
+pub struct SimulationPlan {
+    /// The edition.
+    pub edition: Arc<Edition>,
+    /// The endpoint models and their shares of the subscriptions: at least one, none of them 0.
+    pub shares: Vec<(EndpointModel, u32)>,
+    /// Number of subscriptions: at least [`SimulationPlan::subscriptions_min`].
+    pub subscriptions: u32,
+    /// The simulated time.
+    pub span: Duration,
+    /// Events per second at random times; at most [`EVENTS_MAX`] in total.
+    pub rate: f64,
+    /// The seed of the random sources.
+    pub seed: u64,
+    /// Maximum events per request.
+    pub batch: u32,
+    /// Maximum requests in flight per subscription.
+    pub concurrency: u32,
+    /// The response timeout.
+    pub response_timeout: Duration,
+    /// How long the journal collects outcomes before a write.
+    pub outcome_delay: Duration,
+    /// Whether subscriptions have a dead-letter destination.
+    pub dead_letter: bool,
+}
+
+impl SimulationPlan {
+    /// The minimum number of subscriptions that gives each model one.
+    pub fn subscriptions_min(shares: &[(EndpointModel, u32)]) -> u32 {
+        let total: u32 = shares.iter().map(|(_, share)| share).sum();
+        let least = shares.iter().map(|(_, share)| *share).min().unwrap_or(1);
+        total.div_ceil(least)
+    }
+
+    /// The model of the subscription with this number, by the shares.
+    fn model_of(&self, number: u32) -> usize {
+        let total: u64 = self.shares.iter().map(|(_, share)| u64::from(*share)).sum();
+        let mut so_far = 0;
+        let upper = self.shares.iter().map(|(_, share)| {
+            so_far += u64::from(*share);
+            so_far * u64::from(self.subscriptions) / total
+        });
+        upper.into_iter().take_while(|upper| *upper <= u64::from(number)).count()
+    }
+
+    fn settings(&self) -> SubscriptionSettings {
+        // All events are alike, so a request is limited by their number.
+        let batch = BatchLimits { events_max: self.batch, bytes_preferred: u64::MAX, schema: Schema::EventGrid };
+        SubscriptionSettings {
+            destination: EndpointKind::Webhook,
+            endpoint: EndpointId::default(),
+            attempts_max: self.edition.attempts.default,
+            version: 1,
+            since: Timestamp::default(),
+            time_to_live: Duration::from_secs(60 * u64::from(self.edition.time_to_live_minutes.default)),
+            batch,
+            grouping: Arc::new([]),
+            order: None,
+            concurrency_max: self.concurrency,
+            rate_max: None,
+            backlog_min: batch.backlog_min(),
+            suspend_after: self.edition.probation.after_failures,
+            // Editions are compared by their schedules, without early probes.
+            reconnect_interval: Duration::ZERO,
+            // Every request gets an outcome here.
+            request_timeout: 2 * self.response_timeout,
+            dead_letter: self.dead_letter,
+            dead_letter_in_probation: false,
+            hold_when_gone: false,
+            hold_after_failing: None,
+            transform: None,
+            pull: None,
+            edition: Arc::clone(&self.edition),
+        }
+    }
+}
+
+/// Runs the simulation; `progress` receives the share of the simulated time that has passed.
+pub fn run(plan: &SimulationPlan, mut progress: impl FnMut(f64)) -> SimulationReport {
+    let mut jitter = Rng::with_seed(plan.seed);
+    let mut subscribers = populate(plan, &mut jitter);
+    let models: Vec<usize> = (0..plan.subscriptions).map(|number| plan.model_of(number)).collect();
+    let mut series = vec![AttemptSeries::new(START, plan.span); plan.shares.len()];
+    let (mut log, mut queue) = (SimulatedLog::default(), EventQueue::default());
+    let end = START.after(plan.span);
+    queue.plan(START.after(pause(plan.rate, &mut jitter)), ScheduledEvent::Published);
+
+    let mut happened = 0_u64;
+    while let Some((now, what)) = queue.next().filter(|(at, _)| *at < end) {
+        happened += 1;
+        if happened.is_multiple_of(PROGRESS) {
+            progress(now.since(START).div_duration_f64(plan.span));
+        }
+        match what {
+            ScheduledEvent::Published => {
+                log.append(now);
+                queue.plan(now.after(pause(plan.rate, &mut jitter)), ScheduledEvent::Published);
+                for (subscriber, model) in subscribers.iter_mut().zip(&models) {
+                    let (log, queue, series) = (&log, &mut queue, &mut series[*model]);
+                    subscriber.published(
+                        now,
+                        &mut SubscriberContext { log, queue, series, outcome_delay: plan.outcome_delay },
+                    );
+                }
+            }
+            ScheduledEvent::Of(number, event) => {
+                let (log, queue, series) = (&log, &mut queue, &mut series[models[number]]);
+                let context = &mut SubscriberContext { log, queue, series, outcome_delay: plan.outcome_delay };
+                subscribers[number].happened(event, now, context);
+            }
+        }
+    }
+    for subscriber in &mut subscribers {
+        subscriber.end(end, &log);
+    }
+    SimulationReport::new(plan, &log, &subscribers, &models, series)
+}
+
+fn populate(plan: &SimulationPlan, jitter: &mut Rng) -> Vec<Subscriber> {
+    let settings = plan.settings();
+    let one = |number| {
+        let (model, _) = plan.shares[plan.model_of(number)];
+        let mut own = jitter.fork();
+        let endpoint = SimulatedEndpoint::new(model, START, plan.span, plan.response_timeout, &mut own);
+        Subscriber::new(number as usize, settings.clone(), endpoint, own, START)
+    };
+    (0..plan.subscriptions).map(one).collect()
+}
+
+/// The time from one event to the next.
+fn pause(rate: f64, jitter: &mut Rng) -> Duration {
+    Duration::try_from_secs_f64(-(1.0 - jitter.f64()).ln() / rate).unwrap_or(Duration::MAX)
+}

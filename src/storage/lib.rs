@@ -1,0 +1,51 @@
+//! Opens the store and the destinations of dead letters and backups that the settings describe, for the server and the
+//! offline commands.
+
+pub mod destination;
+
+use gridhook_config as config;
+use gridhook_dead_letter::{DeadLetterTotals, redrive};
+use gridhook_record::check::check_record;
+use gridhook_repair::fsck::{self, RecordDecoders};
+use gridhook_store::{keys::MetaKind, rocks::RocksOptions};
+
+/// How the dead-letter actor's totals are read.
+pub fn decoders() -> RecordDecoders {
+    let handled = |bytes: &[u8]| DeadLetterTotals::decode(bytes).ok().and_then(|totals| totals.handled());
+    RecordDecoders { name: DeadLetterTotals::name, handled, readable }
+}
+
+/// Checks that a record of this kind can be read.
+///
+/// # Errors
+/// The record cannot be read.
+pub fn readable(kind: MetaKind, value: &[u8]) -> Result<(), String> {
+    match kind {
+        MetaKind::Format | MetaKind::Floor | MetaKind::Job | MetaKind::Secret | MetaKind::Loss | MetaKind::Applied => {
+            fsck::check_record(kind, value)
+        }
+        MetaKind::DeadLetters => DeadLetterTotals::decode(value).map(drop).map_err(|error| error.to_string()),
+        MetaKind::Redrive => redrive::check_record(value),
+        MetaKind::Topic
+        | MetaKind::Subscription
+        | MetaKind::Numbers
+        | MetaKind::Proposal
+        | MetaKind::DomainTopic
+        | MetaKind::Filter
+        | MetaKind::Namespace
+        | MetaKind::Token
+        | MetaKind::Audit => check_record(kind, value),
+    }
+}
+
+/// The options to open the store with, for the server and the offline commands.
+pub fn store_options(journal: &config::Journal) -> RocksOptions {
+    RocksOptions {
+        ledger_bytes: journal.ledger_bytes,
+        excerpts_bytes: journal.excerpts_bytes,
+        cache_bytes: journal.block_cache_bytes,
+        buffers_bytes: journal.write_buffer_bytes,
+        wal_bytes: journal.max_total_wal_bytes,
+        ..RocksOptions::default()
+    }
+}

@@ -1,0 +1,365 @@
+//! The newest events of a topic with the subscriptions that each one matches. Subscriptions that keep up read from this
+//! cache instead of the disk.
+//!
+//! The topic's actor writes, its subscriptions read. A chunk records the subscriptions, with version, that it was
+//! matched for. Any other subscription finds nothing here, and reads and filters the log itself. So the cache can be
+//! cleared at any time.
+//!
+//! Events are dropped as soon as all subscriptions that match have read them, so that publishing reuses the same
+//! memory, or when the memory limit is reached. A dropped stretch stays as a range that subscriptions without a match in it may
+//! skip. Nothing is kept for subscriptions that lag: they read the log.
+
+mod matches;
+mod stretch;
+
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use self::stretch::{EvictedRange, LogStretch};
+pub use self::{
+    matches::Matches,
+    stretch::{MatchedChunk, SubscriptionPositions},
+};
+use gridhook_event::{Event, Seq, SubscriptionId};
+
+/// The memory limit of all recent-events caches of the server together. Above it, the largest cache loses its oldest
+/// events, so a topic with few events never pays for one with many.
+#[derive(Debug)]
+pub struct RecentBudget {
+    used: AtomicUsize,
+    most: usize,
+    /// The caches that hold something.
+    recent: Mutex<Vec<Weak<RecentEventsShared>>>,
+}
+
+impl RecentBudget {
+    /// A budget of `most` bytes.
+    pub fn new(most: usize) -> Self {
+        Self { used: AtomicUsize::new(0), most, recent: Mutex::default() }
+    }
+
+    /// Bytes in use.
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Drops the oldest events of the largest cache until the budget holds.
+    fn make_room(&self) {
+        while self.used() > self.most {
+            let largest = {
+                let mut caches = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+                caches.retain(|cache| cache.upgrade().is_some_and(|cache| cache.stays_listed()));
+                caches.iter().filter_map(Weak::upgrade).max_by_key(|cache| cache.used())
+            };
+            let Some(largest) = largest else { return };
+            // Drops several at once, so that the caches are not compared for each chunk.
+            let (enough, half) = (self.most - self.most / 8, largest.used() / 2);
+            let mut stretches = largest.stretches();
+            while self.used() > enough && (self.used() > self.most || largest.used() > half) {
+                // A dropped range stays, so that the subscriptions that match nothing in it need not read the log.
+                match stretches.queue.iter().position(|stretch| matches!(stretch, LogStretch::Unread(..))) {
+                    Some(oldest) => largest.evict(self, &mut stretches.queue, oldest),
+                    None => match stretches.queue.pop_front() {
+                        Some(oldest) => largest.give_back(self, oldest.memory()),
+                        None => return,
+                    },
+                }
+            }
+        }
+    }
+}
+
+/// Bounds of a read from the cache.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadBounds {
+    /// About how many matching events.
+    pub events_max: usize,
+    /// Maximum bytes of these events.
+    pub bytes_max: usize,
+}
+
+/// What one subscription reads from the cache.
+#[derive(Debug)]
+pub struct RecentSlice {
+    /// The end of what was looked at.
+    pub upto: Seq,
+    /// How many events were looked at.
+    pub total: u64,
+    /// The events that match.
+    pub events: Vec<Event>,
+}
+
+/// The newest events of a topic.
+#[derive(Debug)]
+pub struct RecentEvents {
+    shared: Arc<RecentEventsShared>,
+    budget: Arc<RecentBudget>,
+}
+
+/// What is in the cache.
+#[derive(Debug, Default)]
+struct LogStretches {
+    /// Consecutive stretches, oldest first.
+    queue: VecDeque<LogStretch>,
+    last_matches: Option<LastMatches>,
+}
+
+/// Where each subscription had its last match. A subscription that is beyond it passes everything else at once.
+#[derive(Debug)]
+struct LastMatches {
+    matched_for: Arc<SubscriptionPositions>,
+    /// All chunks from here on were matched for these subscriptions.
+    first: Seq,
+    /// For each position: the end of the last chunk with a match.
+    ends: Vec<Seq>,
+}
+
+impl LastMatches {
+    fn new(chunk: &MatchedChunk) -> Self {
+        let ends = vec![chunk.first; chunk.matched_for.all.len()];
+        Self { matched_for: Arc::clone(&chunk.matched_for), first: chunk.first, ends }
+    }
+
+    /// Whether nothing from `from` on matches the subscription.
+    fn is_beyond(&self, subscription: SubscriptionId, version: u32, from: Seq) -> bool {
+        let position = self.matched_for.position(subscription, version);
+        self.first <= from && position.is_some_and(|position| self.ends[position as usize] <= from)
+    }
+}
+
+/// The part of a cache that the budget refers to.
+#[derive(Debug, Default)]
+struct RecentEventsShared {
+    used: AtomicUsize,
+    is_listed: AtomicBool,
+    stretches: Mutex<LogStretches>,
+    /// Subscriptions for which nothing is kept.
+    laggards: Mutex<HashSet<SubscriptionId>>,
+}
+
+impl RecentEventsShared {
+    fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, budget: &RecentBudget, bytes: usize) {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+        budget.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn give_back(&self, budget: &RecentBudget, bytes: usize) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        budget.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// An empty cache is listed again with its next chunk.
+    fn stays_listed(&self) -> bool {
+        let stays = self.used() > 0;
+        self.is_listed.store(stays, Ordering::Relaxed);
+        stays
+    }
+
+    fn stretches(&self) -> MutexGuard<'_, LogStretches> {
+        self.stretches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn laggards(&self) -> MutexGuard<'_, HashSet<SubscriptionId>> {
+        self.laggards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drops the events of the chunk at this index, and merges the rest with its neighbours.
+    fn evict(&self, budget: &RecentBudget, stretches: &mut VecDeque<LogStretch>, at: usize) {
+        let Some(LogStretch::Unread(chunk, readers)) = stretches.remove(at) else { return };
+        let (before, matched_for) = (at.checked_sub(1), Arc::clone(&chunk.matched_for));
+        let is_merged = self.change(budget, stretches, before, &matched_for, |gone| gone.extend(&chunk));
+        if !is_merged {
+            let (first, matched_for) = (chunk.first, Arc::clone(&matched_for));
+            let mut gone = EvictedRange { first, end: first, matched_for, parts: Vec::new() };
+            gone.extend(&chunk);
+            let stretch = LogStretch::Gone(gone);
+            self.take(budget, stretch.memory());
+            stretches.insert(at, stretch);
+        }
+        self.give_back(budget, LogStretch::Unread(chunk, readers).memory());
+        let (evicted, next) = if is_merged { (before, at) } else { (Some(at), at + 1) };
+        if stretches.get_mut(next).is_some_and(|next| next.evicted_for(&matched_for).is_some())
+            && let Some(next) = stretches.remove(next)
+        {
+            self.give_back(budget, next.memory());
+            if let LogStretch::Gone(later) = next {
+                self.change(budget, stretches, evicted, &matched_for, |gone| gone.append(later));
+            }
+        }
+    }
+
+    /// Changes the dropped range at this index, if there is one that was matched for these subscriptions.
+    fn change(
+        &self,
+        budget: &RecentBudget,
+        stretches: &mut VecDeque<LogStretch>,
+        at: Option<usize>,
+        matched_for: &Arc<SubscriptionPositions>,
+        change: impl FnOnce(&mut EvictedRange),
+    ) -> bool {
+        let stretch = at.and_then(|at| stretches.get_mut(at));
+        let Some(gone) = stretch.and_then(|stretch| stretch.evicted_for(matched_for)) else { return false };
+        let had = gone.memory();
+        change(gone);
+        // Neither change makes it smaller.
+        self.take(budget, gone.memory() - had);
+        true
+    }
+}
+
+impl RecentEvents {
+    /// An empty cache.
+    pub fn new(budget: Arc<RecentBudget>) -> Self {
+        Self { shared: Arc::default(), budget }
+    }
+
+    /// Adds the next chunk. If it does not follow the last one, clears the cache first.
+    pub fn push(&self, chunk: MatchedChunk) {
+        let mut stretches = self.shared.stretches();
+        if stretches.queue.back().is_some_and(|last| last.end() != chunk.first) {
+            self.forget(&mut stretches);
+        }
+        let LogStretches { queue, last_matches } = &mut *stretches;
+        let last_matches = match last_matches {
+            Some(known) if Arc::ptr_eq(&known.matched_for, &chunk.matched_for) => known,
+            other => other.insert(LastMatches::new(&chunk)),
+        };
+        let readers = {
+            let laggards = self.shared.laggards();
+            let is_reader = |position: &u32| {
+                last_matches.ends[*position as usize] = chunk.end();
+                laggards.is_empty() || !laggards.contains(&chunk.matched_for.all[*position as usize])
+            };
+            chunk.matches.readers().filter(is_reader).count()
+        };
+        let stretch = LogStretch::Unread(chunk, readers);
+        self.shared.take(&self.budget, stretch.memory());
+        queue.push_back(stretch);
+        if readers == 0 {
+            self.shared.evict(&self.budget, queue, queue.len() - 1);
+        }
+        drop(stretches);
+        if !self.shared.is_listed.load(Ordering::Relaxed) && !self.shared.is_listed.swap(true, Ordering::Relaxed) {
+            let mut caches = self.budget.recent.lock().unwrap_or_else(PoisonError::into_inner);
+            caches.push(Arc::downgrade(&self.shared));
+        }
+        self.budget.make_room();
+    }
+
+    /// Clears the cache.
+    pub fn clear(&self) {
+        self.forget(&mut self.shared.stretches());
+    }
+
+    /// Drops what all subscriptions have passed.
+    pub fn pass(&self, low: Seq) {
+        let mut stretches = self.shared.stretches();
+        while let Some(oldest) = stretches.queue.pop_front_if(|oldest| oldest.end() <= low) {
+            self.shared.give_back(&self.budget, oldest.memory());
+        }
+    }
+
+    /// Sets the subscriptions that lag. Nothing is kept for them: chunks that only they match are dropped, and chunks
+    /// that end at or below `low`, which all others have read.
+    pub fn lag(&self, laggards: HashSet<SubscriptionId>, low: Seq) {
+        let mut stretches = self.shared.stretches();
+        let stretches = &mut stretches.queue;
+        let mut at = 0;
+        while let Some(stretch) = stretches.get(at) {
+            let is_needed = match stretch {
+                LogStretch::Unread(chunk, _) => {
+                    chunk.end() > low && chunk.readers().any(|reader| !laggards.contains(&reader))
+                }
+                LogStretch::Gone(_) => true,
+            };
+            if is_needed {
+                at += 1;
+            } else {
+                let end = stretch.end();
+                self.shared.evict(&self.budget, stretches, at);
+                at = stretches.partition_point(|stretch| stretch.end() <= end);
+            }
+        }
+        *self.shared.laggards() = laggards;
+    }
+
+    /// Reads from `from` up to `end`, or to the end of the cache, about `events_max` matching events and `bytes_max`
+    /// bytes at most. [`None`] if the log must be read instead.
+    ///
+    /// A subscription reads without an end only once: when all subscriptions that a chunk matches have read it, its
+    /// events are dropped.
+    pub fn read(
+        &self,
+        subscription: SubscriptionId,
+        version: u32,
+        from: Seq,
+        end: Option<Seq>,
+        ReadBounds { events_max, bytes_max }: ReadBounds,
+    ) -> Option<RecentSlice> {
+        let mut stretches = self.shared.stretches();
+        let LogStretches { queue: stretches, last_matches } = &mut *stretches;
+        let mut found = RecentSlice { upto: from, total: 0, events: Vec::new() };
+        let last = stretches.back()?.end();
+        if last_matches.as_ref().is_some_and(|known| known.is_beyond(subscription, version, from)) {
+            found.upto = end.map_or(last, |end| end.min(last)).max(from);
+            found.total = found.upto.0 - from.0;
+            return (found.total > 0).then_some(found);
+        }
+        let mut at = stretches.partition_point(|stretch| stretch.end() <= from);
+        let mut bytes = 0;
+        while let Some(stretch) = stretches.get_mut(at) {
+            let Some(position) = stretch.matched_for().position(subscription, version) else { break };
+            let upto = end.map_or(stretch.end(), |end| end.min(stretch.end()));
+            let is_enough = found.events.len() >= events_max || bytes >= bytes_max;
+            if stretch.first() > found.upto || found.upto >= upto || is_enough {
+                break;
+            }
+            let mut is_read = false;
+            match stretch {
+                LogStretch::Gone(gone) if gone.has_match(position, found.upto) => break,
+                LogStretch::Gone(_) => {}
+                LogStretch::Unread(chunk, readers) => {
+                    if chunk.matches.has(position) {
+                        let within = |seq: Seq| (seq.0 - chunk.first.0) as usize;
+                        for index in chunk.matches.of(position, within(found.upto)..within(upto)) {
+                            bytes += chunk.events[index].wire_len();
+                            found.events.push(chunk.events[index].clone());
+                        }
+                        *readers -= usize::from(end.is_none());
+                        is_read = *readers == 0;
+                    }
+                }
+            }
+            found.total += upto.0 - found.upto.0;
+            found.upto = upto;
+            if is_read {
+                self.shared.evict(&self.budget, stretches, at);
+                at = stretches.partition_point(|stretch| stretch.end() <= upto);
+            } else {
+                at += 1;
+            }
+        }
+        (found.total > 0).then_some(found)
+    }
+
+    fn forget(&self, stretches: &mut LogStretches) {
+        stretches.last_matches = None;
+        let bytes: usize = stretches.queue.drain(..).map(|stretch| stretch.memory()).sum();
+        self.shared.give_back(&self.budget, bytes);
+    }
+}
+
+impl Drop for RecentEvents {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}

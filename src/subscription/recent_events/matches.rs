@@ -1,0 +1,139 @@
+//! Which subscriptions each event of a chunk matches, in little memory.
+
+/// The positions in a word.
+const WORD: usize = u64::BITS as usize;
+
+/// Which subscriptions each event of a chunk goes to. Consecutive events with the same subscriptions share a set.
+#[derive(Debug, Default)]
+pub struct Matches {
+    /// For each event, the index of its set.
+    of: Vec<u32>,
+    sets: Vec<PositionSet>,
+    /// The union of all sets, as bits.
+    all: Vec<u64>,
+}
+
+/// A set of positions: a word if it has all of them, or else a list, or a bit set if that is smaller.
+#[derive(Debug)]
+enum PositionSet {
+    Word(u64),
+    Few(Box<[u32]>),
+    Many(Box<[u64]>),
+}
+
+impl Matches {
+    /// None, with room for so many events that go to so many subscriptions, and to the same ones.
+    pub fn with_room(events: usize, subscriptions: usize) -> Self {
+        let all = Vec::with_capacity(subscriptions.div_ceil(WORD));
+        Self { of: Vec::with_capacity(events), sets: Vec::with_capacity(1), all }
+    }
+
+    /// Adds the next event with the positions of its subscriptions, in ascending order.
+    pub fn push(&mut self, positions: &[u32]) {
+        if !self.sets.last().is_some_and(|last| last.is(positions)) {
+            for position in positions {
+                let word = *position as usize / WORD;
+                if self.all.len() <= word {
+                    self.all.resize(word + 1, 0);
+                }
+                self.all[word] |= 1 << (position % 64);
+            }
+            self.sets.push(PositionSet::new(positions));
+        }
+        self.of.push(self.sets.len() as u32 - 1);
+    }
+
+    /// The positions of the subscriptions that get any of the events.
+    pub fn readers(&self) -> impl Iterator<Item = u32> {
+        bits(&self.all)
+    }
+
+    /// Whether the subscription at `position` gets any of the events.
+    pub(super) fn has(&self, position: u32) -> bool {
+        has_bit(&self.all, position)
+    }
+
+    /// The events within `part` that the subscription at `position` gets.
+    pub(super) fn of(&self, position: u32, part: std::ops::Range<usize>) -> impl Iterator<Item = usize> {
+        let mut last = None;
+        part.filter(move |event| {
+            let set = self.of[*event];
+            match last {
+                Some((known, is_in)) if known == set => is_in,
+                Some(_) | None => {
+                    let is_in = self.sets[set as usize].has(position);
+                    last = Some((set, is_in));
+                    is_in
+                }
+            }
+        })
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        let sets: usize = self.sets.iter().map(|set| size_of::<PositionSet>() + set.memory()).sum();
+        sets + size_of_val(&self.of[..]) + size_of_val(&self.all[..])
+    }
+}
+
+impl PositionSet {
+    fn new(positions: &[u32]) -> Self {
+        if let Some(word) = word_of(positions) {
+            return Self::Word(word);
+        }
+        let words = positions.last().map_or(0, |last| *last as usize / WORD + 1);
+        if size_of_val(positions) <= words * size_of::<u64>() {
+            return Self::Few(positions.into());
+        }
+        let mut bits = vec![0; words];
+        for position in positions {
+            bits[*position as usize / WORD] |= 1 << (position % 64);
+        }
+        Self::Many(bits.into())
+    }
+
+    /// Whether it has exactly these positions.
+    fn is(&self, positions: &[u32]) -> bool {
+        match self {
+            Self::Word(word) => word_of(positions) == Some(*word),
+            Self::Few(few) => **few == *positions,
+            Self::Many(bits) => {
+                let count: usize = bits.iter().map(|word| word.count_ones() as usize).sum();
+                count == positions.len() && positions.iter().all(|position| has_bit(bits, *position))
+            }
+        }
+    }
+
+    fn has(&self, position: u32) -> bool {
+        match self {
+            Self::Word(word) => has_bit(&[*word], position),
+            Self::Few(positions) => positions.binary_search(&position).is_ok(),
+            Self::Many(bits) => has_bit(bits, position),
+        }
+    }
+
+    fn memory(&self) -> usize {
+        match self {
+            Self::Word(_) => 0,
+            Self::Few(positions) => size_of_val(&positions[..]),
+            Self::Many(bits) => size_of_val(&bits[..]),
+        }
+    }
+}
+
+/// These positions as bits, if a word has all of them.
+fn word_of(positions: &[u32]) -> Option<u64> {
+    let fits = positions.last().is_none_or(|last| (*last as usize) < WORD);
+    fits.then(|| positions.iter().fold(0, |bits, position| bits | 1_u64 << position))
+}
+
+fn has_bit(words: &[u64], position: u32) -> bool {
+    words.get(position as usize / WORD).is_some_and(|bits| bits & 1 << (position % 64) != 0)
+}
+
+fn bits(words: &[u64]) -> impl Iterator<Item = u32> {
+    words.iter().zip(0..).flat_map(|(bits, word)| {
+        let lowest_removed = |bits: &u64| Some(bits & (bits - 1)).filter(|rest| *rest != 0);
+        let rest = std::iter::successors(Some(*bits).filter(|bits| *bits != 0), lowest_removed);
+        rest.map(move |bits| word * u64::BITS + bits.trailing_zeros())
+    })
+}

@@ -1,0 +1,150 @@
+//! A stretch of the log in the cache: a matched chunk, or the range that is left of dropped ones.
+
+use std::sync::Arc;
+
+use crate::recent_events::Matches;
+use gridhook_event::{Event, EventBlock, IdMap, Seq, SubscriptionId};
+
+/// The subscriptions that a chunk was matched for, each with its position in [`Matches`] and its version.
+#[derive(Debug, Default)]
+pub struct SubscriptionPositions {
+    pub(super) all: Vec<SubscriptionId>,
+    by_subscription: IdMap<SubscriptionId, (u32, u32)>,
+}
+
+impl SubscriptionPositions {
+    /// Assigns positions in this order, from 0.
+    pub fn new(all: impl IntoIterator<Item = (SubscriptionId, u32)>) -> Self {
+        let mut positions = Self::default();
+        for ((subscription, version), position) in all.into_iter().zip(0..) {
+            positions.all.push(subscription);
+            positions.by_subscription.insert(subscription, (position, version));
+        }
+        positions
+    }
+
+    pub(super) fn position(&self, subscription: SubscriptionId, version: u32) -> Option<u32> {
+        self.by_subscription.get(&subscription).filter(|(_, known)| *known == version).map(|(position, _)| *position)
+    }
+}
+
+/// A matched chunk of the log.
+#[derive(Debug)]
+pub struct MatchedChunk {
+    /// The sequence of its first event.
+    pub first: Seq,
+    /// Consecutive events.
+    pub events: Vec<Event>,
+    /// The memory of their record.
+    pub bytes: usize,
+    /// The subscriptions that it was matched for.
+    pub matched_for: Arc<SubscriptionPositions>,
+    /// Which of the events each subscription gets.
+    pub matches: Matches,
+}
+
+impl MatchedChunk {
+    pub(super) fn end(&self) -> Seq {
+        self.first.plus(self.events.len() as u64)
+    }
+
+    /// Memory use. For small events, the offsets of their parts and the match sets are larger than the bytes.
+    pub(super) fn memory(&self) -> usize {
+        self.bytes + EventBlock::memory_of(self.events.len()) + self.matches.memory()
+    }
+
+    pub(super) fn readers(&self) -> impl Iterator<Item = SubscriptionId> {
+        self.matches.readers().map(|position| self.matched_for.all[position as usize])
+    }
+}
+
+/// A stretch of the log whose events were dropped.
+#[derive(Debug)]
+pub(super) struct EvictedRange {
+    pub(super) first: Seq,
+    pub(super) end: Seq,
+    pub(super) matched_for: Arc<SubscriptionPositions>,
+    /// By position: the end of the subscription's last part; below the range without a match in it.
+    pub(super) parts: Vec<Seq>,
+}
+
+impl EvictedRange {
+    /// Extends the range by a chunk that follows it.
+    pub(super) fn extend(&mut self, chunk: &MatchedChunk) {
+        self.end = chunk.end();
+        for position in chunk.matches.readers() {
+            let position = position as usize;
+            if self.parts.len() <= position {
+                self.parts.resize(position + 1, Seq(0));
+            }
+            self.parts[position] = self.end;
+        }
+    }
+
+    /// Appends the range that follows it.
+    pub(super) fn append(&mut self, later: Self) {
+        self.end = later.end;
+        if self.parts.len() < later.parts.len() {
+            self.parts.resize(later.parts.len(), Seq(0));
+        }
+        for (part, later) in self.parts.iter_mut().zip(later.parts) {
+            *part = (*part).max(later);
+        }
+    }
+
+    /// Whether the subscription at `position` has a match behind `upto`.
+    pub(super) fn has_match(&self, position: u32, upto: Seq) -> bool {
+        self.parts.get(position as usize).is_some_and(|part| upto < *part)
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.parts.capacity() * size_of::<Seq>()
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum LogStretch {
+    /// With the number of subscriptions that have not read it yet.
+    Unread(MatchedChunk, usize),
+    Gone(EvictedRange),
+}
+
+impl LogStretch {
+    pub(super) fn first(&self) -> Seq {
+        match self {
+            Self::Unread(chunk, _) => chunk.first,
+            Self::Gone(gone) => gone.first,
+        }
+    }
+
+    pub(super) fn end(&self) -> Seq {
+        match self {
+            Self::Unread(chunk, _) => chunk.end(),
+            Self::Gone(gone) => gone.end,
+        }
+    }
+
+    pub(super) fn matched_for(&self) -> &Arc<SubscriptionPositions> {
+        match self {
+            Self::Unread(chunk, _) => &chunk.matched_for,
+            Self::Gone(gone) => &gone.matched_for,
+        }
+    }
+
+    /// Memory use.
+    pub(super) fn memory(&self) -> usize {
+        size_of::<Self>()
+            + match self {
+                Self::Unread(chunk, _) => chunk.memory(),
+                Self::Gone(gone) => gone.memory(),
+            }
+    }
+
+    /// The dropped range, if it was matched for the same subscriptions.
+    pub(super) fn evicted_for(&mut self, matched_for: &Arc<SubscriptionPositions>) -> Option<&mut EvictedRange> {
+        match self {
+            Self::Gone(gone) if Arc::ptr_eq(&gone.matched_for, matched_for) => Some(gone),
+            Self::Gone(_) | Self::Unread(..) => None,
+        }
+    }
+}
