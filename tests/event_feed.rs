@@ -8,7 +8,7 @@ use gridhook::{
     subscription::event_feed::{EventFeed, FeedEvent, FeedSubscriber},
 };
 
-use crate::policy::sealed;
+use crate::support::chunks::sealed;
 
 /// Five events, published in one write.
 fn published(first: u64) -> FeedEvent {

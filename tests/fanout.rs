@@ -21,7 +21,7 @@ use gridhook::{
 };
 
 use crate::{
-    policy::sealed,
+    support::chunks::sealed,
     support::{
         endpoint::{Endpoint, answer},
         memory_store::MemoryStore,

@@ -29,7 +29,6 @@ mod licences;
 mod messages;
 mod metrics;
 mod packaging;
-mod policy;
 mod publish;
 mod pull;
 mod read_budget;

@@ -12,7 +12,7 @@ use gridhook::{
     },
 };
 
-use crate::policy::sealed;
+use crate::support::chunks::sealed;
 
 const ONE: SubscriptionId = SubscriptionId(1);
 const TWO: SubscriptionId = SubscriptionId(2);

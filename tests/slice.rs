@@ -16,7 +16,7 @@ use gridhook::{
 };
 use serde_json::json;
 
-use crate::{policy::sealed, support::publisher::rules};
+use crate::{support::chunks::sealed, support::publisher::rules};
 
 /// A chunk of ten events, each of 1,001 bytes, of which the first `matching` match.
 fn chunk(first: u64, matching: usize) -> Chunk {

@@ -20,8 +20,8 @@ use tokio::time::timeout;
 
 use super::control::{Answer, ControlFixture, RG, TOKEN};
 use crate::{
-    policy::sealed,
     publish::bearer::{Signer, bearer},
+    support::chunks::sealed,
 };
 
 /// Longer than a stream needs to end or to send a line.

@@ -16,7 +16,7 @@ use gridhook::{
     },
 };
 
-use crate::{policy::sealed, support::memory_store::MemoryStore};
+use crate::{support::chunks::sealed, support::memory_store::MemoryStore};
 
 const PARTITION: PartitionId = PartitionId(1);
 const OTHER: PartitionId = PartitionId(2);

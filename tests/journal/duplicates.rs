@@ -18,8 +18,9 @@ use gridhook::{
 };
 use proptest::prelude::*;
 
-use super::{keys_in, scratch, writer::wait_for_looks};
+use super::{keys_in, scratch};
 use crate::support::memory_store::{MemoryStore, WriteFault};
+use crate::support::trims::wait_for_looks;
 
 const PARTITION: PartitionId = PartitionId(1);
 const ONE: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(1) };

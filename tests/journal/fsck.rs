@@ -27,7 +27,7 @@ use gridhook::{
 };
 
 use super::{put, writer};
-use crate::{policy::sealed, support::memory_store::MemoryStore};
+use crate::{support::chunks::sealed, support::memory_store::MemoryStore};
 
 mod repair;
 mod salvage;
@@ -84,7 +84,7 @@ impl Fixture {
         for _ in 0..2 {
             self.wait(self.journal.change(Vec::new()));
         }
-        super::writer::wait_for_looks(&self.journal);
+        crate::support::trims::wait_for_looks(&self.journal);
     }
 
     fn stop(self) {

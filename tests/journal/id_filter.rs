@@ -196,7 +196,7 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
     queue.hand.advance(Duration::from_secs(2));
     queue.publish(&["last".to_owned()]).expect("there is room");
     queue.publish(&["very last".to_owned()]).expect("there is room");
-    super::writer::wait_for_looks(&queue.journal);
+    crate::support::trims::wait_for_looks(&queue.journal);
     assert_eq!(ids_of(&store), (2..closed).collect::<Vec<_>>());
     queue.stop();
     super::put(&store, Family::Ids, keys::ids(PARTITION, 2), IdFilter::default().encode());

@@ -17,12 +17,10 @@ use gridhook::{
 };
 use proptest::prelude::*;
 
-use super::{
-    keys_in as keys_between, log_in,
-    writer::{cursor, wait_for_looks},
-};
+use super::{keys_in as keys_between, log_in, writer::cursor};
+use crate::support::trims::wait_for_looks;
 use crate::{
-    policy::sealed,
+    support::chunks::sealed,
     support::{
         memory_store::{MemoryStore, WriteFault},
         publisher,

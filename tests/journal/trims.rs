@@ -22,9 +22,10 @@ use proptest::{
 
 use super::{
     log_in,
-    writer::{DUE, Fixture, PARTITION, count, dead, held, pending, wait_for_looks},
+    writer::{DUE, Fixture, PARTITION, count, dead, held, pending},
 };
 use crate::support::memory_store::MemoryStore;
+use crate::support::trims::wait_for_looks;
 
 /// A gate: reads of a lookup continue only when the test allows them.
 #[derive(Default)]

@@ -35,8 +35,9 @@ use gridhook::{
 };
 
 use super::{keys_in, log_in};
+use crate::support::trims::wait_for_looks;
 use crate::{
-    policy::sealed,
+    support::chunks::sealed,
     support::memory_store::{MemoryStore, WriteFault},
 };
 
@@ -166,17 +167,6 @@ impl Fixture {
         self.journal.close();
         self.writer.join();
     }
-}
-
-/// Waits until the lookups of the trim thread are done.
-pub(crate) fn wait_for_looks(journal: &Journal) {
-    for _ in 0..10_000 {
-        if journal.trimming() == 0 {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    panic!("the looks at logs do not end");
 }
 
 pub(super) fn cursor(read: u64) -> RecordChange {

@@ -17,7 +17,7 @@ use super::{
     driver::{Driver, answers, status},
     plain, without_probation,
 };
-use crate::server::many;
+use crate::support::needs::many;
 
 fn blocking(tracked_max: usize) -> SubscriptionSettings {
     let order =

@@ -42,13 +42,9 @@ mod window;
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::BufMut;
 use gridhook::{
     config::Editions,
-    event::{
-        EventRanges, Schema, TextRange, Timestamp,
-        chunk::{ChunkBuilder, SealedChunk, WriterStamp},
-    },
+    event::{Schema, Timestamp},
     policy::{
         Subscription, SubscriptionSettings,
         batch::BatchLimits,
@@ -56,6 +52,8 @@ use gridhook::{
         record::EndpointId,
     },
 };
+
+use crate::support::chunks::sealed;
 
 /// The edition that the program has.
 fn current() -> Arc<Edition> {
@@ -102,20 +100,4 @@ fn what_most_subscriptions_do_not_use_takes_no_memory_in_each() {
     // A server with ten thousand subscriptions has as many of these.
     let size = size_of::<Subscription>();
     assert!(size <= 1_792, "{size} bytes");
-}
-
-/// Events with these subjects, and this number of bytes besides.
-pub(crate) fn sealed(events: &[(&str, usize)]) -> Vec<SealedChunk> {
-    let mut draft = ChunkBuilder::new(Schema::EventGrid);
-    for (subject, bytes) in events {
-        draft.push(|out| {
-            let start = out.len() as u32;
-            out.put_slice(subject.as_bytes());
-            out.put_bytes(b'.', *bytes);
-            let spans =
-                EventRanges { subject: TextRange { start, len: subject.len() as u32 }, ..EventRanges::default() };
-            WriterStamp { wire_end: out.len(), spans }
-        });
-    }
-    draft.into_chunks()
 }

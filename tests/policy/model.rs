@@ -50,10 +50,7 @@ use super::{
     sabotage::{Bug, Saboteur},
     sealed,
 };
-use crate::{
-    journal::writer::wait_for_looks,
-    support::{events::SmallRng, memory_store::MemoryStore},
-};
+use crate::support::{events::SmallRng, memory_store::MemoryStore, trims::wait_for_looks};
 
 const PARTITION: PartitionId = PartitionId(7);
 const SUBSCRIPTION_KEY: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(3) };

@@ -51,7 +51,7 @@ static ROWS: LazyLock<BTreeMap<String, Row>> =
 
 /// The rows of a document.
 fn rows(seed: &str) -> Vec<Row> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/spec/rows/{seed}.json"));
+    let path = needs::repository().join(format!("tests/spec/rows/{seed}.json"));
     serde_json::from_str(&fs::read_to_string(path).expect("the rows of a seed")).expect("rows")
 }
 
@@ -131,7 +131,7 @@ fn wrong_with<'a>(
 
 #[test]
 fn every_row_that_applies_has_a_test_or_a_reason() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let folder = needs::repository().join("tests");
     let mut known = BTreeMap::new();
     tests(&folder, &mut known);
     let coverage = fs::read_to_string(folder.join("spec/coverage.txt")).expect("the coverage");

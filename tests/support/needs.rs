@@ -7,6 +7,7 @@ use std::{
     env,
     fs::OpenOptions,
     io::{self, Write},
+    path::Path,
     process::{Command, Stdio},
     sync::Mutex,
     thread,
@@ -106,6 +107,12 @@ pub(crate) fn java() -> bool {
 /// Node and npm.
 pub(crate) fn node() -> bool {
     can_run("node", Command::new("node").arg("--version")) && can_run("node", Command::new("npm").arg("--version"))
+}
+
+/// The folder of the repository, also for tests of a member.
+pub(crate) fn repository() -> &'static Path {
+    let member = Path::new(env!("CARGO_MANIFEST_DIR"));
+    member.ancestors().find(|folder| folder.join("tests/spec").is_dir()).expect("the repository")
 }
 
 /// `usual`, or `soak` in `make soak`, where there is time.

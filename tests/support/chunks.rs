@@ -1,0 +1,23 @@
+//! Chunks of a log.
+
+use bytes::BufMut;
+use gridhook::event::{
+    EventRanges, Schema, TextRange,
+    chunk::{ChunkBuilder, SealedChunk, WriterStamp},
+};
+
+/// Events with these subjects, and this number of bytes besides.
+pub(crate) fn sealed(events: &[(&str, usize)]) -> Vec<SealedChunk> {
+    let mut draft = ChunkBuilder::new(Schema::EventGrid);
+    for (subject, bytes) in events {
+        draft.push(|out| {
+            let start = out.len() as u32;
+            out.put_slice(subject.as_bytes());
+            out.put_bytes(b'.', *bytes);
+            let spans =
+                EventRanges { subject: TextRange { start, len: subject.len() as u32 }, ..EventRanges::default() };
+            WriterStamp { wire_end: out.len(), spans }
+        });
+    }
+    draft.into_chunks()
+}
