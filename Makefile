@@ -21,8 +21,8 @@ run: ## Build and start the server with config/gridhook.toml, its data in ./data
 	$(CARGO) run --release --locked -- serve --config config/gridhook.toml $(ARGS)
 
 check: ## Check format and lints, and run the tests that need cargo only
-	$(CARGO) fmt --check
-	$(CARGO) clippy --release --locked --all-targets -- -D warnings
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
 	.ci/with-tools .ci/test architecture:: language:: policy::
 
 test: ## Run every test; ARGS are added, as ARGS="config::"

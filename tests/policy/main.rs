@@ -1,5 +1,4 @@
 //! The tests of the policy, as a binary of their own (`Cargo.toml`).
-#![expect(clippy::disallowed_methods, reason = "some tests measure by the real clock")]
 
 #[path = "mod.rs"]
 mod policy;

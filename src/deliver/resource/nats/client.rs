@@ -156,6 +156,7 @@ impl Publisher {
     }
 
     /// Checks an acknowledgement. An error has the HTTP status that means the same.
+    #[expect(clippy::result_large_err, reason = "an error ends the request, and is rare")]
     fn check_reply(&self, reply: &Reply) -> Result<(), RequestResult> {
         // NATS' own status. Not 404, which is not tried again: a stream takes nothing while it elects its leader.
         if reply.has_no_responders {
