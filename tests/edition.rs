@@ -55,7 +55,7 @@ fn the_current_edition_is_that_of_the_specification() {
     assert_eq!((edition.probation.failure_share, edition.probation.requests_min), (0.5, 20));
     assert_eq!(edition.probation.window, Duration::from_secs(60));
     assert_eq!(edition.probation.durations[&Failure::InvalidAzureFunctionDestination], Duration::from_secs(600));
-    assert_eq!(edition.probation.durations.len(), 10);
+    assert_eq!(edition.probation.durations.len(), 11);
 }
 
 fn refuses(change: impl FnOnce(&mut Edition), expected: Expect) {

@@ -98,7 +98,7 @@ fn each_event_of_a_request_has_the_result_that_the_service_gives_it() {
     driver.publish(&[("yes", 10); 4]);
     expect!["0s ok×4 · 0s UndeliverableDueToHttpBadRequest · 10s ok"].assert_eq(&driver.run());
     let counters = driver.disk.cursor.counters;
-    assert_eq!((counters.delivered, counters.dropped, counters.pending), (3, 1, 0));
+    assert_eq!((counters.delivered, counters.dead_lettered, counters.pending), (3, 1, 0));
 }
 
 #[test]
