@@ -208,7 +208,7 @@ fn a_default_value_of_a_template_may_be_an_expression() {
     let template = |parameters: &str, properties: &str| {
         format!(
             r#"{{// The portal writes none of these.
-            "$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#", /* but
+            "$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#", /*/ but
             people do: "[x()]" */
             "parameters": {{{parameters}}},
             "variables": {{"both": "[concat(PARAMETERS('NAME'), '-', parameters('place'))]"}},

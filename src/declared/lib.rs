@@ -181,7 +181,7 @@ fn blank_comments(text: &str) -> String {
         } else if rest.starts_with("//") {
             (rest.find('\n').unwrap_or(rest.len()), true)
         } else if rest.starts_with("/*") {
-            (rest.find("*/").map_or(rest.len(), |end| end + 2), true)
+            (rest[2..].find("*/").map_or(rest.len(), |end| end + 4), true)
         } else {
             (next.len_utf8(), false)
         };
