@@ -380,6 +380,9 @@ fn input_is_cut_into_batches_byte_for_byte() {
         1×[{"b":"longer than the others"}]
         2×[{"c":3},{"d":4}]"#]]
     .assert_eq(&cut("{\"a\":1}{\"b\":\"longer than the others\"}{\"c\":3}{\"d\":4}", 100, 17));
+    expect![[r#"1×[{"a": 1.0}]"#]].assert_eq(&cut("\u{feff}{\"a\": 1.0}", 2, 100));
+    expect![[r#"1×[{"a": 1.0}]"#]].assert_eq(&cut("\u{feff}\r\n[{\"a\": 1.0}]", 2, 100));
+    expect![""].assert_eq(&cut("\u{feff}", 1, 1));
     expect![""].assert_eq(&cut("", 1, 1));
     expect![""].assert_eq(&cut("[]", 1, 1));
     expect![[r#"

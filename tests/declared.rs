@@ -204,6 +204,60 @@ fn unknown_parts_of_a_template_are_refused_by_name() {
 }
 
 #[test]
+fn a_default_value_of_a_template_may_be_an_expression() {
+    let template = |parameters: &str, properties: &str| {
+        format!(
+            r#"{{// The portal writes none of these.
+            "$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#", /*/ but
+            people do: "[x()]" */
+            "parameters": {{{parameters}}},
+            "variables": {{"both": "[concat(PARAMETERS('NAME'), '-', parameters('place'))]"}},
+            "resources": [{{"type": "Microsoft.EventGrid/topics", "name": "[parameters('name')]", "properties": {properties}}}]}}"#
+        )
+    };
+    let check = |parameters: &str, properties: &str, given: &[(&str, &str)], expected: Expect| {
+        expected.assert_eq(&resolve(&template(parameters, properties), true, given));
+    };
+    let usual = r#""Name": {"type": "string", "defaultValue": "[concat('a//', variables('tail'))]"}"#;
+    check(
+        r#""Name": {"type": "string", "defaultValue": "orders"},
+           "place": {"type": "string", "defaultValue": "[resourceGroup().location]"},
+           "filter": {"type": "object", "defaultValue": {"a": ["[variables('both')]", "[[x]", "// no comment", "\"/*"]}},
+           "later": {"type": "string", "defaultValue": "[variables('both')]"}"#,
+        r#"{"f": "[parameters('Filter')]", "l": "[parameters('LATER')]"}"#,
+        &[("NAME", "[sales]")],
+        expect![[
+            r#"topic [sales] …/topics/%5Bsales%5D {"properties":{"f":{"a":["[sales]-local","[x]","// no comment","\"/*"]},"l":"[sales]-local"}}"#
+        ]],
+    );
+    check(
+        r#""Name": {"type": "string", "defaultValue": "orders"}, "id": {"type": "string", "defaultValue": "[newGuid()]"}"#,
+        "{}",
+        &[],
+        expect![
+            "the default value of the parameter 'id': the expression [newGuid()]: the function newGuid is not supported; allowed are parameters, variables, concat, resourceId and resourceGroup().location"
+        ],
+    );
+    check(
+        usual,
+        "{}",
+        &[],
+        expect![
+            "the default value of the parameter 'Name': the expression [concat('a//', variables('tail'))]: there is no variable 'tail'"
+        ],
+    );
+    let circle = r#""Name": {"type": "string", "defaultValue": "[parameters('name')]"}"#;
+    assert!(resolve(&template(circle, "{}"), true, &[]).contains("nested deeper than 32 levels"));
+}
+
+#[test]
+fn a_byte_order_mark_is_skipped() {
+    let topic = "topic orders …/topics/orders {}";
+    assert_eq!(resolve("\u{feff}[topics.orders]\n", false, &[]), topic);
+    assert_eq!(resolve("\u{feff}{\"topics\": {\"orders\": {}}}", true, &[]), topic);
+}
+
+#[test]
 fn no_template_takes_the_reader_too_deep() {
     let deep = format!("[{}'a'{}]", "concat(".repeat(5_000), ")".repeat(5_000));
     let text = resolve(

@@ -10,6 +10,7 @@ mod client;
 mod clock;
 mod cluster;
 mod config;
+mod conformance;
 mod console;
 mod dashboard;
 mod dead_letter;

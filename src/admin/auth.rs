@@ -9,7 +9,7 @@ use actix_web::{
     HttpMessage, HttpRequest,
     body::BoxBody,
     dev::{ServiceRequest, ServiceResponse},
-    http::header::{AUTHORIZATION, CACHE_CONTROL, HeaderValue},
+    http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, HeaderValue},
     middleware::Next,
     web,
 };
@@ -20,6 +20,7 @@ use tracing::Instrument as _;
 use super::{
     Control,
     admin_token::AdminToken,
+    arm::BODY_BYTES_MAX,
     audit,
     error::AdminError,
     permissions::{Permissions, Target},
@@ -189,6 +190,7 @@ pub(super) async fn authorize(
     let authenticated = authenticate(request.request(), &control).await;
     let all_permissions = authenticated.as_ref().ok().cloned();
     let permitted = authenticated.and_then(|permissions| permissions.narrowed(access, &target));
+    let permitted = permitted.and_then(|permissions| check_announced(request.request()).map(|()| permissions));
     let answered = match permitted {
         Ok(permissions) => {
             request.extensions_mut().insert(permissions.caller.clone());
@@ -213,6 +215,15 @@ pub(super) async fn authorize(
     let mut response = answered?;
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
+}
+
+/// Refuses a body whose announced length is too much, before the client is asked for it.
+fn check_announced(request: &HttpRequest) -> Result<(), AdminError> {
+    let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    match length {
+        Some(length) if length > BODY_BYTES_MAX => Err(AdminError::TooLarge(BODY_BYTES_MAX)),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// What a token permits. A session permits what the token permits that it stands for.

@@ -6,7 +6,7 @@
 use std::{
     borrow::Cow,
     fmt,
-    io::{self, BufRead, BufReader, Read},
+    io::{self, BufRead, BufReader, Cursor, Read},
 };
 
 use bytes::Bytes;
@@ -67,7 +67,7 @@ pub fn read(
     limits: RequestLimits,
     send: impl FnMut(Batch) -> bool,
 ) -> Result<(), BatchesError> {
-    let mut input = BufReader::new(input);
+    let mut input = skip_byte_order_mark(input)?;
     let array = loop {
         match input.fill_buf()?.first() {
             Some(byte) if byte.is_ascii_whitespace() => input.consume(1),
@@ -91,6 +91,18 @@ pub fn read(
         Err(error) => Err(BatchesError::Json { event: reader.seen + 1, error }),
     }
 }
+
+/// The input without the byte order mark that some editors, and PowerShell, begin a file with.
+fn skip_byte_order_mark(mut input: impl Read) -> io::Result<impl BufRead> {
+    let mut start = Vec::new();
+    input.by_ref().take(BYTE_ORDER_MARK.len() as u64).read_to_end(&mut start)?;
+    if start == BYTE_ORDER_MARK {
+        start.clear();
+    }
+    Ok(BufReader::new(Cursor::new(start).chain(input)))
+}
+
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 struct BatchReader<S> {
     form: InputForm,

@@ -4,6 +4,7 @@ use humantime_serde::re::humantime::parse_duration;
 use jiff::{civil::Date, tz::TimeZone};
 
 use gridhook_clock::Clock;
+use gridhook_event::parse_instant;
 
 /// A time in the past: `1h` is an hour ago.
 pub(super) fn past(text: &str) -> Result<String, String> {
@@ -26,7 +27,7 @@ fn read(
             "allowed is a time such as 2026-01-31T12:00:00Z, a day such as 2026-01-31, or {relative} such as 90m or 7d"
         )
     };
-    if let Ok(at) = text.parse::<jiff::Timestamp>() {
+    if let Some(at) = parse_instant(text) {
         return Ok(at.to_string());
     }
     // jiff would read a time without a zone as its day.

@@ -17,7 +17,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use super::file::{self, Members, members};
-use gridhook_event::{Schema, Timestamp};
+use gridhook_event::{Schema, Timestamp, parse_instant};
 use gridhook_journal::WaitingDeadLetter;
 
 /// Names under which a namespace's file has the delivery result.
@@ -228,6 +228,6 @@ fn number<T: std::str::FromStr>(all: &Members<'_>, name: &str) -> Option<T> {
 }
 
 fn time(all: &Members<'_>, name: &str) -> Option<Timestamp> {
-    let at: jiff::Timestamp = text(all, name)?.parse().ok()?;
+    let at = parse_instant(&text(all, name)?)?;
     u64::try_from(at.as_microsecond()).ok().map(Timestamp)
 }

@@ -18,9 +18,17 @@ const RESULTS_BYTES_MAX: usize = 4 << 20;
 /// The size that a call counts beside its result, because variables can also double empty text.
 const CALL_BYTES: usize = 64;
 
+/// The value of a parameter.
+pub(super) enum Parameter {
+    /// It was given: text that looks like an expression is text.
+    Given(Value),
+    /// The default value of the template, which may be or have expressions.
+    Default(Value),
+}
+
 /// The parameters and variables of expressions.
 pub(super) struct ExpressionScope<'a> {
-    pub(super) parameters: BTreeMap<String, Value>,
+    pub(super) parameters: BTreeMap<String, Parameter>,
     pub(super) variables: BTreeMap<String, Value>,
     pub(super) group: &'a ResourceGroup,
     /// The size that the results may still have.
@@ -29,11 +37,27 @@ pub(super) struct ExpressionScope<'a> {
 
 impl<'a> ExpressionScope<'a> {
     pub(super) fn new(
-        parameters: BTreeMap<String, Value>,
+        parameters: BTreeMap<String, Parameter>,
         variables: BTreeMap<String, Value>,
         group: &'a ResourceGroup,
     ) -> Self {
         Self { parameters, variables, group, room: Cell::new(RESULTS_BYTES_MAX) }
+    }
+
+    /// Evaluates the default values, also those that no resource uses.
+    pub(super) fn check_defaults(&self) -> Result<(), String> {
+        for (name, parameter) in &self.parameters {
+            self.parameter(parameter, 0)
+                .map_err(|what| format!("the default value of the parameter '{name}': {what}"))?;
+        }
+        Ok(())
+    }
+
+    fn parameter(&self, parameter: &Parameter, depth: usize) -> Result<Value, String> {
+        match parameter {
+            Parameter::Given(value) => Ok(value.clone()),
+            Parameter::Default(value) => self.value_at(value.clone(), depth),
+        }
     }
 
     /// Counts the result of a call.
@@ -124,15 +148,16 @@ impl ExpressionParser<'_> {
     }
 
     fn call(&mut self, function: &str, arguments: &[Value], depth: usize) -> Result<Value, String> {
-        let known = |what: &str, all: &BTreeMap<String, Value>| {
-            let name = one_text(function, arguments)?;
-            let found = all.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-            found.map(|(_, value)| value.clone()).ok_or_else(|| format!("there is no {what} '{name}'"))
-        };
         match function.to_ascii_lowercase().as_str() {
-            "parameters" => known("parameter", &self.scope.parameters),
+            "parameters" => {
+                let parameter = find("parameter", &self.scope.parameters, one_text(function, arguments)?)?;
+                self.scope.parameter(parameter, depth + 1)
+            }
             // A variable may itself be an expression.
-            "variables" => self.scope.value_at(known("variable", &self.scope.variables)?, depth + 1),
+            "variables" => {
+                let variable = find("variable", &self.scope.variables, one_text(function, arguments)?)?;
+                self.scope.value_at(variable.clone(), depth + 1)
+            }
             "concat" => Ok(texts(function, arguments)?.concat().into()),
             "resourceid" => self.resource_id(&texts(function, arguments)?),
             "resourcegroup" if arguments.is_empty() => match self.rest.strip_prefix(".location") {
@@ -199,6 +224,12 @@ impl ExpressionParser<'_> {
 }
 
 const FUNCTIONS: &str = "parameters, variables, concat, resourceId and resourceGroup().location";
+
+/// The value with this name; names are compared without case.
+fn find<'a, T>(what: &str, all: &'a BTreeMap<String, T>, name: &str) -> Result<&'a T, String> {
+    let named = all.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+    named.map(|(_, value)| value).ok_or_else(|| format!("there is no {what} '{name}'"))
+}
 
 fn texts(function: &str, values: &[Value]) -> Result<Vec<String>, String> {
     let text = |value: &Value| match value {

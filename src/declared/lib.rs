@@ -170,6 +170,43 @@ pub fn load(
     read(&text, is_json, group, parameters).map_err(error)
 }
 
+/// The JSON without the comments that templates may have. Spaces take their place, so that an error names the right
+/// position.
+fn blank_comments(text: &str) -> String {
+    let mut json = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(next) = rest.chars().next() {
+        let (part, is_comment) = if next == '"' {
+            (string_len(rest), false)
+        } else if rest.starts_with("//") {
+            (rest.find('\n').unwrap_or(rest.len()), true)
+        } else if rest.starts_with("/*") {
+            (rest[2..].find("*/").map_or(rest.len(), |end| end + 4), true)
+        } else {
+            (next.len_utf8(), false)
+        };
+        let (part, behind) = rest.split_at(part);
+        if is_comment {
+            json.extend(part.chars().map(|c| if c == '\n' { c } else { ' ' }));
+        } else {
+            json.push_str(part);
+        }
+        rest = behind;
+    }
+    json
+}
+
+/// The length of the string literal that the text begins with.
+fn string_len(text: &str) -> usize {
+    let mut is_escaped = true;
+    let end = text.char_indices().find(|(_, c)| {
+        let is_end = *c == '"' && !is_escaped;
+        is_escaped = *c == '\\' && !is_escaped;
+        is_end
+    });
+    end.map_or(text.len(), |(end, _)| end + 1)
+}
+
 /// Reads JSON. A number that would be rounded is an error, because the result would differ from the file.
 fn exact_json(text: &str) -> Result<Result<Value, String>, serde_json::Error> {
     let value = serde_json::from_str(text)?;
@@ -189,8 +226,10 @@ pub fn read(
     group: &ResourceGroup,
     parameters: &BTreeMap<String, String>,
 ) -> Result<Declared, String> {
+    // Some editors, and PowerShell, begin a file with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let value = if is_json {
-        exact_json(text).map_err(|why| format!("it is not JSON: {why}"))??
+        exact_json(&blank_comments(text)).map_err(|why| format!("it is not JSON: {why}"))??
     } else {
         own::read_toml(text)?
     };

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{DeclaredResource, ResourceGroup, TYPES, exact_json, expression::ExpressionScope};
+use super::{
+    DeclaredResource, ResourceGroup, TYPES, exact_json,
+    expression::{ExpressionScope, Parameter},
+};
 
 /// The ignored keys of a resource.
 const PASSED_OVER: [&str; 5] = ["apiVersion", "dependsOn", "comments", "metadata", "name"];
@@ -35,20 +38,24 @@ pub(super) fn read(
         }
     }
     let scope = ExpressionScope::new(parameters, variables.into_iter().collect(), group);
+    scope.check_defaults()?;
     let mut all = Vec::new();
     add_all(&mut all, &scope, resources, &[], 0)?;
     Ok(all)
 }
 
-/// The given parameters, and the defaults of the others.
-fn parameters(declared: Option<Value>, given: &BTreeMap<String, String>) -> Result<BTreeMap<String, Value>, String> {
+/// The given parameters, and the defaults of the others. Names are compared without case.
+fn parameters(
+    declared: Option<Value>,
+    given: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, Parameter>, String> {
     let declared = declared.map_or(Ok(Object::new()), |value| object("parameters", value))?;
-    if let Some(unknown) = given.keys().find(|name| !declared.contains_key(*name)) {
+    if let Some(unknown) = given.keys().find(|name| !declared.keys().any(|known| known.eq_ignore_ascii_case(name))) {
         let known: Vec<&str> = declared.keys().map(String::as_str).collect();
         return Err(format!("the template has no parameter '{unknown}'; it has {}", known.join(", ")));
     }
     let value = |(name, parameter): (String, Value)| {
-        let text = given.get(&name).cloned();
+        let text = given.iter().find(|(known, _)| known.eq_ignore_ascii_case(&name)).map(|(_, text)| text.clone());
         let kind = parameter["type"].as_str().unwrap_or_default().to_ascii_lowercase();
         let given = text.map(|text| match kind.as_str() {
             "string" | "securestring" => Ok(text.into()),
@@ -56,11 +63,12 @@ fn parameters(declared: Option<Value>, given: &BTreeMap<String, String>) -> Resu
                 .map_err(|why| format!("the parameter '{name}' is a {kind}: {why}"))?
                 .map_err(|problem| format!("the parameter '{name}': {problem}")),
         });
-        let default = parameter.get("defaultValue").cloned();
+        let given = given.transpose()?.filter(|value| !value.is_null()).map(Parameter::Given);
+        let default = parameter.get("defaultValue").filter(|value| !value.is_null()).cloned().map(Parameter::Default);
         let missing = || {
             format!("the parameter '{name}' has no default value; give it with --parameter {name}=VALUE, or a default")
         };
-        let value = given.transpose()?.or(default).filter(|value| !value.is_null()).ok_or_else(missing)?;
+        let value = given.or(default).ok_or_else(missing)?;
         Ok((name, value))
     };
     declared.into_iter().map(value).collect()

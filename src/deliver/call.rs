@@ -9,8 +9,8 @@
 //!   would be an attempt that the caller does not know of.
 //! - A late request keeps a connection and no events: the body is dropped with its last byte, and the copy for a repeat
 //!   is dropped at the timeout. So it is never sent again.
-//! - Of a late response only the head is read; then its connection is closed. A response whose head arrived in time is
-//!   not late, whatever its body does.
+//! - Of a late response only the head is read; then its connection is closed. A response whose status line arrived in
+//!   time is not late, whatever the rest of it does.
 //! - The late requests of an arbiter are bounded ([`ClientOptions::late_requests_max`]).
 //!
 //! [`ClientOptions::late_requests_max`]: super::webhook::ClientOptions::late_requests_max
@@ -69,9 +69,8 @@ impl<'a> RequestInFlight<'a> {
         let first = &self.first;
         first.until.set(Some(start + wait));
         let mut answered = timeout_at(start + wait, &mut self.attempts).await;
-        let has_head = || matches!(first.current().phase(), RequestPhase::Reading(_));
-        if answered.is_err() && has_head() {
-            // The status is known, and the time limit of the body has passed too.
+        if answered.is_err() && first.current().has_status() {
+            // The time limit of the rest has passed too.
             answered = Ok((&mut self.attempts).await);
         }
         let current = first.current();

@@ -6,13 +6,12 @@
 //! them is here. The headers of a request are not in awc's map, where each would be parsed, hashed and allocated: they are
 //! lines of text in the request's [`RequestAttempt`](super::socket::RequestAttempt).
 //!
-//! - The messages are those of actix-http's codec. The head of a POST request is written here as the codec writes it, and
-//!   [`whole`] reads a response that arrives at once; the codec reads any other.
+//! - The head of a POST request is written here as actix-http's codec writes it; the codec writes any other.
+//! - [`response_head`](super::response_head) reads the head of a response, and the codec a body that has not arrived
+//!   with it. The codec refuses heads that endpoints send, and with them the success that their status lines report.
 //! - The connection that was used last is reused, so that those that a burst opened become idle and are closed.
 //! - One buffer of an arbiter is written from, and one is read into. A request that must wait for more bytes takes them along.
 //! - A connection is idle once the response has been read to its end. It is closed with its request otherwise.
-
-mod whole;
 
 use std::{
     cell::RefCell,
@@ -27,10 +26,10 @@ use std::{
 };
 
 use actix_http::{
-    Payload, RequestHeadType, ResponseHead, ServiceConfig,
+    BoxedPayloadStream, Payload, RequestHeadType, ServiceConfig,
     body::{BodySize, MessageBody},
     error::{ParseError, PayloadError},
-    h1::{ClientCodec, ClientPayloadCodec, Message, MessageType},
+    h1::{ClientCodec, ClientPayloadCodec, Message},
 };
 use actix_service::Service;
 use awc::{
@@ -45,8 +44,12 @@ use foldhash::fast::RandomState;
 use futures_util::{
     Stream,
     future::{LocalBoxFuture, poll_fn},
+    stream,
 };
-use tokio::{io::AsyncWriteExt as _, time::timeout};
+use tokio::{
+    io::AsyncWriteExt as _,
+    time::{timeout, timeout_at},
+};
 use tokio_util::{
     codec::{Decoder as _, Encoder as _},
     io::poll_read_buf,
@@ -54,7 +57,8 @@ use tokio_util::{
 
 use super::{
     dial::Connector,
-    socket::{ATTEMPT, ControlledSocket},
+    response_head::{BodyFraming, ReceivedHead, StatusLine},
+    socket::{ATTEMPT, ControlledSocket, RequestPhase},
     sockets::Sockets,
     webhook::ClientOptions,
 };
@@ -71,9 +75,6 @@ const END: &[u8] = b"\r\n";
 
 /// Room for what [`put_post`] writes, but for the path.
 const HEAD_BYTES: usize = 128;
-
-/// The longest head of a response: that of actix-http, which compares with it only where a head has not arrived as a whole.
-const HEAD_BYTES_MAX: usize = 128 * 1024;
 
 /// How long an endpoint has for the end of TLS.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
@@ -189,8 +190,8 @@ impl Pool {
             .unwrap_or_default();
         let is_post = uri.is_some();
         let uri = uri.unwrap_or_else(|| head.as_ref().uri.clone());
-        let (size, dated) = (body.size(), self.dated());
-        let mut codec = RequestCodec { head: Some((head, size)), codec: ClientCodec::new(dated.clone()) };
+        let size = body.size();
+        let dated = self.dated();
         async move {
             let socket = self.connect(&uri).await?;
             let mut connection = Connection { socket, unread: BytesMut::new(), uri, pool: self };
@@ -198,78 +199,47 @@ impl Pool {
             if is_post {
                 put_post(&mut message, &connection.uri, size, &dated)?;
             } else {
-                codec.encode(&mut message)?;
+                ClientCodec::new(dated.clone()).encode(Message::Item((head, size)), &mut message)?;
             }
             // The headers that awc does not have stand before the end of the head.
             message.truncate(message.len() - END.len());
             message.extend_from_slice(headers.as_bytes());
             message.extend_from_slice(END);
             connection.send(&mut message, size, pin!(body)).await?;
-            let mut decode = |buffer: &mut BytesMut| -> Result<_, ParseError> {
-                // Decoding is expensive also where nothing has arrived.
-                if buffer.is_empty() {
-                    return Ok(None);
-                }
-                match is_post.then(|| whole::take(buffer)).flatten() {
-                    Some(response) => Ok(Some(Received::Whole(response))),
-                    None => {
-                        codec.encode(&mut BytesMut::new())?;
-                        let before = buffer.len();
-                        let head = codec.codec.decode(buffer)?;
-                        if head.is_some() && before - buffer.len() > HEAD_BYTES_MAX {
-                            return Err(ParseError::TooLarge);
-                        }
-                        Ok(head.map(Received::Head))
-                    }
-                }
-            };
-            let received = poll_fn(|cx| connection.poll_decode(cx, &mut decode)).await?;
-            let head = match received.ok_or(ConnectError::Disconnected)? {
-                Received::Head(head) => head,
-                Received::Whole(response) => {
-                    connection.end(true);
-                    return Ok(ConnectResponse::Client(response));
-                }
-            };
-            let codec = codec.codec;
-            let payload: Payload = match codec.message_type() {
-                MessageType::None => {
-                    connection.end(codec.keep_alive());
-                    Payload::None
-                }
-                MessageType::Payload | MessageType::Stream => {
-                    let codec = codec.into_payload_codec();
-                    Payload::Stream { payload: Box::pin(ResponseBody { connection: Some(connection), codec }) }
-                }
-            };
-            Ok(ConnectResponse::Client(response(|own| {
-                *own = head;
-                payload
-            })))
+            let head = connection.receive_head().await?;
+            let payload = connection.receive_body(head.framing, head.keep_alive, dated)?;
+            Ok(ConnectResponse::Client(response(head, payload)))
         }
     }
 }
 
 /// What has been received of a response.
 enum Received {
-    /// All of it, on a connection that stays open.
-    Whole(ClientResponse),
     /// Its head.
-    Head(ResponseHead),
+    Head(ReceivedHead),
+    /// Its first line.
+    Status(StatusLine),
 }
 
-/// The codec of a request and its response.
-struct RequestCodec {
-    /// What it has not encoded.
-    head: Option<(RequestHeadType, BodySize)>,
-    codec: ClientCodec,
-}
-
-impl RequestCodec {
-    /// Encodes the head, once. The codec must know the request of a response that it decodes.
-    fn encode(&mut self, message: &mut BytesMut) -> io::Result<()> {
-        self.head.take().map_or(Ok(()), |head| self.codec.encode(Message::Item(head), message))
+/// Decodes as much of a head as has arrived, if it has a status line.
+fn decode_head(buffer: &mut BytesMut) -> Result<Option<Received>, ParseError> {
+    if let Some(head) = ReceivedHead::take(buffer)? {
+        return Ok(Some(Received::Head(head)));
     }
+    Ok(StatusLine::parse(buffer)?.map(Received::Status))
+}
+
+/// The codec of a body that has not arrived. It gets a head with nothing but what frames the body.
+fn body_codec(framing: BodyFraming, dated: ServiceConfig) -> Result<ClientPayloadCodec, ParseError> {
+    let head = match framing {
+        BodyFraming::None => "HTTP/1.1 200 OK\r\n\r\n".to_owned(),
+        BodyFraming::Length(length) => format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n"),
+        BodyFraming::Chunked => "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_owned(),
+        BodyFraming::UntilEnd => "HTTP/1.0 200 OK\r\n\r\n".to_owned(),
+    };
+    let mut codec = ClientCodec::new(dated);
+    codec.decode(&mut BytesMut::from(head.as_str()))?;
+    Ok(codec.into_payload_codec())
 }
 
 /// Writes the head of a POST request as the codec writes it.
@@ -292,10 +262,12 @@ fn wrong_length() -> SendRequestError {
     SendRequestError::Body("a body of another length than announced".into())
 }
 
-/// A response whose head is filled in, and which has the payload that `fill` returns. awc has no other way to make one than
-/// that of its test helper.
-fn response(fill: impl FnOnce(&mut ResponseHead) -> Payload) -> ClientResponse {
-    TestResponse::default().finish().map_body(|head, _| fill(head))
+/// A response with this head and body. awc has no other way to make one than that of its test helper.
+fn response(head: ReceivedHead, payload: Payload) -> ClientResponse {
+    TestResponse::default().finish().map_body(|own, _| {
+        head.write_to(own);
+        payload
+    })
 }
 
 /// A connection in use.
@@ -350,6 +322,55 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// Receives the head of the response. Once its status line is there, the rest may break off, stall or be malformed.
+    async fn receive_head(&mut self) -> Result<ReceivedHead, SendRequestError> {
+        let start = poll_fn(|cx| self.poll_decode(cx, decode_head)).await?;
+        let line = match start.ok_or(ConnectError::Disconnected)? {
+            Received::Head(head) => return Ok(head),
+            Received::Status(line) => line,
+        };
+        let until = ATTEMPT.try_with(|request_attempt| {
+            request_attempt.enter(RequestPhase::Reading(line.status));
+            request_attempt.reading_until()
+        });
+        let rest = poll_fn(|cx| self.poll_decode(cx, ReceivedHead::take));
+        let rest = match until {
+            Ok(until) => timeout_at(until, rest).await.ok(),
+            // Outside of a request, whose caller has a time limit.
+            Err(_) => Some(rest.await),
+        };
+        match rest {
+            Some(Ok(Some(head))) => Ok(head),
+            _ => Ok(ReceivedHead::take_unfinished(&mut self.unread)?.ok_or(ParseError::Incomplete)?),
+        }
+    }
+
+    /// The body that follows a head.
+    fn receive_body(
+        mut self,
+        framing: BodyFraming,
+        keep_alive: bool,
+        dated: ServiceConfig,
+    ) -> Result<Payload, SendRequestError> {
+        let arrived = match framing {
+            BodyFraming::None => Some(0),
+            BodyFraming::Length(length) => usize::try_from(length).ok().filter(|length| *length <= self.unread.len()),
+            BodyFraming::Chunked | BodyFraming::UntilEnd => None,
+        };
+        let Some(arrived) = arrived else {
+            let codec = body_codec(framing, dated)?;
+            let body = ResponseBody { connection: Some(self), codec, keep_alive };
+            return Ok(Payload::Stream { payload: Box::pin(body) });
+        };
+        let body = self.unread.split_to(arrived).freeze();
+        self.end(keep_alive);
+        if body.is_empty() {
+            return Ok(Payload::None);
+        }
+        let payload: BoxedPayloadStream = Box::pin(stream::iter([Ok(body)]));
+        Ok(payload.into())
     }
 
     /// Decodes an item, and reads until there is one; [`None`] at the end of the connection.
@@ -415,19 +436,20 @@ impl Connection {
 struct ResponseBody {
     connection: Option<Connection>,
     codec: ClientPayloadCodec,
+    keep_alive: bool,
 }
 
 impl Stream for ResponseBody {
     type Item = Result<Bytes, PayloadError>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let Self { connection, codec } = self.get_mut();
+        let Self { connection, codec, keep_alive } = self.get_mut();
         let Some(open) = connection.as_mut() else { return Poll::Ready(None) };
         match ready!(open.poll_decode(cx, |buffer| codec.decode(buffer))) {
             Ok(Some(Some(chunk))) => Poll::Ready(Some(Ok(chunk))),
             Ok(Some(None)) => {
                 if let Some(connection) = connection.take() {
-                    connection.end(codec.keep_alive());
+                    connection.end(*keep_alive);
                 }
                 Poll::Ready(None)
             }

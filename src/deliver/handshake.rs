@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use super::{
     failure::{failed, failure, timeout_detail},
     request::{Destination, ORIGIN, OutgoingRequest, header_value, properties},
-    response::{BODY_BYTES_MAX, read_body},
+    response::{DRAINED_BYTES_MAX, read_body},
     socket::{ATTEMPT, RequestAttempt, RequestPhase},
     webhook::WebhookClient,
 };
@@ -188,7 +188,7 @@ async fn read_response(handshake: Handshake, response: &mut ClientResponse) -> V
     // Only this body is used. Others may never end.
     if handshake == Handshake::EventGrid && response.status() == StatusCode::OK {
         let mut kept = BytesMut::new();
-        read_body(response, &mut kept, BODY_BYTES_MAX, BODY_BYTES_MAX).await;
+        read_body(response, &mut kept, [DRAINED_BYTES_MAX; 2]).await;
         reply.body = kept.freeze();
     }
     reply

@@ -14,6 +14,7 @@
 //! | [`dial`] | opens connections |
 //! | [`socket`] | monitors them |
 //! | `exchange` | sends requests over them, below awc |
+//! | [`response_head`] | reads the heads of responses, also malformed ones |
 //! | [`sockets`] | budget of file descriptors |
 //! | [`call`] | time limits of a request, and late responses |
 //! | [`sender`] | the interface of all destinations, and the sender by HTTP |
@@ -41,6 +42,7 @@ pub mod request;
 pub mod resolver;
 pub mod resource;
 pub mod response;
+pub mod response_head;
 pub mod sender;
 pub mod signature;
 pub mod socket;

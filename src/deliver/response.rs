@@ -1,19 +1,18 @@
 //! The response of an endpoint.
 //!
-//! The status decides. A delivery has succeeded when a head with 200 to 204 has arrived: the endpoint accepted the
-//! events, whether its body then ends, breaks off, or stalls. The body is only shown to operators.
+//! The status decides. A delivery has succeeded when a status line with 200 to 204 has arrived: the endpoint accepted
+//! the events, whether its head and body then end, break off, or stall. The body is only shown to operators.
 //!
-//! - *The body* is kept up to [`BODY_BYTES_MAX`] and read up to [`DRAINED_BYTES_MAX`], for at most [`BODY_TIMEOUT`]. If it
-//!   ends within both, the connection is reused; otherwise it is closed, because an endpoint could keep it open without
-//!   end.
-//! - *204 and 304 with a length* make awc wait for a body that never comes: their body is not read.
+//! The body is kept up to [`BODY_BYTES_MAX`] and read up to [`DRAINED_BYTES_MAX`]. Head and body are read for at most
+//! [`BODY_TIMEOUT`] after the status line. If they end within these limits, the connection is reused; otherwise it is
+//! closed, because an endpoint could keep it open without end.
 
 use std::time::{Duration, UNIX_EPOCH};
 
 use awc::{
     ClientResponse, SendClientRequest,
     error::SendRequestError,
-    http::{StatusCode, Version, header},
+    http::{StatusCode, header},
 };
 use bytes::BytesMut;
 use futures_util::StreamExt as _;
@@ -32,7 +31,7 @@ pub const BODY_BYTES_MAX: usize = 4_096;
 /// 64 KiB of a response body are read so that its connection can be reused: a new one costs more.
 pub const DRAINED_BYTES_MAX: usize = 65_536;
 
-/// How long a response body is read, within the request's own time limit.
+/// How long the rest of a response is read after its status line, within the request's own time limit.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Waits for the response, reads what is kept of it, and decides whether its connection may be reused.
@@ -52,7 +51,7 @@ pub(super) async fn read(
         request_attempt.discard_connection();
         answer.detail = match status {
             StatusCode::SWITCHING_PROTOCOLS => "101 switches the protocol, which was not requested".to_owned(),
-            status => format!("{} is an interim response, and no final one followed", status.as_u16()),
+            status => format!("{} is an interim response, and no final one followed 1 MiB of these", status.as_u16()),
         };
         return Ok(answer);
     }
@@ -61,34 +60,24 @@ pub(super) async fn read(
         request_attempt.discard_connection();
         return Ok(answer);
     }
-    let bodiless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    if !bodiless {
-        let until = request_attempt.since() + BODY_TIMEOUT;
-        let until = request_attempt.until.get().map_or(until, |wait| wait.min(until));
-        let mut kept = BytesMut::new();
-        answer.detail = match timeout_at(until, read_body(&mut response, &mut kept, kept_max, DRAINED_BYTES_MAX)).await
-        {
-            Ok(detail) => detail,
-            Err(_) => "the response body did not end in time; the connection was closed".to_owned(),
-        };
-        answer.body = kept.freeze();
-    }
-    if response.version() == Version::HTTP_11 && (bodiless || has_length(&response)) {
-        // If the body was not read to its end, dropping the response closes the connection.
-        drop(response);
-        request_attempt.finish();
-    } else {
-        request_attempt.discard_connection();
-    }
+    let mut kept = BytesMut::new();
+    let reading = read_body(&mut response, &mut kept, [kept_max, DRAINED_BYTES_MAX]);
+    answer.detail = match timeout_at(request_attempt.reading_until(), reading).await {
+        Ok(detail) => detail,
+        Err(_) => "the response body did not end in time; the connection was closed".to_owned(),
+    };
+    answer.body = kept.freeze();
+    // If the body was not read to its end, dropping the response closes the connection.
+    drop(response);
+    request_attempt.finish();
     Ok(answer)
 }
 
-/// Reads at most `most` bytes of the body and keeps the first `kept_max`. Returns a text about the rest.
+/// Reads at most `read_max` bytes of the body and keeps the first ones. Returns a text about the rest.
 pub(super) async fn read_body(
     response: &mut ClientResponse,
     kept: &mut BytesMut,
-    kept_max: usize,
-    most: usize,
+    [kept_max, read_max]: [usize; 2],
 ) -> String {
     let mut read = 0;
     loop {
@@ -97,18 +86,13 @@ pub(super) async fn read_body(
             Some(Ok(chunk)) => {
                 read += chunk.len();
                 kept.extend_from_slice(&chunk[..chunk.len().min(kept_max - kept.len())]);
-                if read > most {
-                    return format!("the response body is longer than {most} bytes; the connection was closed");
+                if read > read_max {
+                    return format!("the response body is longer than {read_max} bytes; the connection was closed");
                 }
             }
             Some(Err(error)) => return bounded(format!("the response body broke off: {error}")),
         }
     }
-}
-
-fn has_length(response: &ClientResponse) -> bool {
-    let headers = response.headers();
-    headers.contains_key(header::CONTENT_LENGTH) || headers.contains_key(header::TRANSFER_ENCODING)
 }
 
 /// `Retry-After`, in seconds or as a date. Unreadable values are ignored.

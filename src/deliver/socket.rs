@@ -32,15 +32,15 @@ use tokio::{
 
 use super::{
     request::OutgoingRequest,
+    response::BODY_TIMEOUT,
+    response_head::{StatusLine, is_final, is_refusal},
     sockets::{KeptConnection, Sockets},
 };
 use gridhook_policy::outcome::{Elapsed, RequestPhases};
 
-/// Maximum interim responses to a request. The next one is taken for the final response, which fails the request.
-pub const INTERIM_MAX: usize = 16;
-
-/// Maximum head of an interim response. A longer one is taken for the final response.
-pub const INTERIM_BYTES_MAX: usize = 16_384;
+/// 1 MiB of interim responses to a request are skipped. The next one is taken for the final response, which fails the
+/// request.
+pub const INTERIM_BYTES_MAX: usize = 1024 * 1024;
 
 /// Bytes per read until the kind of a response is known.
 const READ_BYTES: usize = 4_096;
@@ -174,6 +174,19 @@ impl RequestAttempt {
         }
     }
 
+    /// Until when the rest of a response is read whose status line has arrived.
+    pub(super) fn reading_until(&self) -> Instant {
+        let until = self.since() + BODY_TIMEOUT;
+        self.until.get().map_or(until, |wait| wait.min(until))
+    }
+
+    /// Whether the status of the response is known. If it arrived while the request was being written, the rest of the
+    /// request is discarded.
+    pub(super) fn has_status(&self) -> bool {
+        let is_early = || self.control.borrow().as_ref().is_some_and(|control| control.stop_writing());
+        matches!(self.phase.get(), RequestPhase::Reading(_)) || is_early()
+    }
+
     /// When the response was read; now if it was not.
     pub(super) fn ended(&self) -> Instant {
         self.ended.get().unwrap_or_else(Instant::now)
@@ -196,7 +209,7 @@ impl RequestAttempt {
         self.read();
         if let Some(control) = self.control.take() {
             // A connection that must not be reused is closed at once.
-            let usable = !control.refused.get() && control.inbox.borrow().is_empty();
+            let usable = !control.is_answered.get() && control.inbox.borrow().is_empty();
             match control.sockets.keep().filter(|_| usable) {
                 Some(kept) => drop(control.kept.replace(Some(kept))),
                 None => control.close(),
@@ -218,13 +231,13 @@ pub(super) struct SocketControl {
     stream: RefCell<Option<Box<dyn Transport>>>,
     /// Bytes that were read and that the codec has not taken.
     inbox: RefCell<BytesMut>,
-    /// Number of interim responses that were removed; [`None`] once the final response has begun.
+    /// Bytes of interim responses that were removed; [`None`] once the final response has begun.
     interim: Cell<Option<usize>>,
     requests: Cell<u32>,
     opened: Instant,
     idle_since: Cell<Option<Instant>>,
-    /// The endpoint rejected the request before it had everything. The rest was not sent.
-    refused: Cell<bool>,
+    /// The endpoint responded to the request before it had everything. The rest was not sent.
+    is_answered: Cell<bool>,
     sockets: Sockets,
     /// Its permit among the idle connections.
     kept: RefCell<Option<KeptConnection>>,
@@ -311,30 +324,40 @@ impl SocketControl {
     /// Removes interim responses from the inbox. Returns whether the rest begins the final response.
     fn has_answer(&self) -> bool {
         let mut inbox = self.inbox.borrow_mut();
-        while let Some(taken) = self.interim.get() {
-            match begins(&inbox) {
-                ResponseStart::Interim(len) if taken < INTERIM_MAX => {
+        while let Some(removed) = self.interim.get() {
+            match response_start(&inbox) {
+                ResponseStart::Interim(len) if removed + len <= INTERIM_BYTES_MAX => {
                     inbox.advance(len);
-                    self.interim.set(Some(taken + 1));
+                    self.interim.set(Some(removed + len));
                 }
-                ResponseStart::Unknown if inbox.len() < INTERIM_BYTES_MAX => return false,
+                ResponseStart::Unknown if removed + inbox.len() < INTERIM_BYTES_MAX => return false,
                 ResponseStart::Interim(_) | ResponseStart::Unknown | ResponseStart::Answer => self.interim.set(None),
             }
         }
         true
     }
 
-    /// Whether the endpoint has sent a response with a status from 300 to 599.
-    fn has_refusal(&self, cx: &mut Context<'_>) -> bool {
+    /// Reads what the endpoint has sent while a request is being written, as far as its status.
+    fn read_early(&self, cx: &mut Context<'_>) {
         while !self.has_answer() || self.inbox.borrow().len() < STATUS_LINE.len() {
             match self.fill(cx) {
                 Poll::Ready(Ok(1..)) => {}
                 Poll::Ready(Ok(0) | Err(_)) | Poll::Pending => break,
             }
         }
-        let inbox = self.inbox.borrow();
-        self.interim.get().is_none()
-            && matches!(**inbox, [b'H', b'T', b'T', b'P', b'/', b'1', b'.', _, b' ', b'3'..=b'5', _, _, ..])
+    }
+
+    /// Whether a final response has begun that `is_expected`, while a request is being written.
+    fn has_early(&self, is_expected: fn(&[u8]) -> bool) -> bool {
+        self.interim.get().is_none() && is_expected(&self.inbox.borrow())
+    }
+
+    /// Discards the rest of a request if its response has begun.
+    fn stop_writing(&self) -> bool {
+        if self.has_early(is_final) {
+            self.is_answered.set(true);
+        }
+        self.is_answered.get()
     }
 }
 
@@ -351,24 +374,13 @@ enum ResponseStart {
     Unknown,
 }
 
-/// Whether a status line of the final response is at the beginning. False may also mean that too few bytes
-/// have arrived.
-fn is_final(bytes: &[u8]) -> bool {
-    matches!(bytes, [b'H', b'T', b'T', b'P', b'/', b'1', b'.', _, b' ', b'2'..=b'5', _, _, ..])
-}
-
-fn begins(bytes: &[u8]) -> ResponseStart {
-    if is_final(bytes) {
-        return ResponseStart::Answer;
-    }
-    let mut headers = [httparse::EMPTY_HEADER; 64];
-    let mut head = httparse::Response::new(&mut headers);
-    let read = head.parse(bytes);
-    match (read, head.code) {
-        // 101 ends HTTP on the connection.
-        (Ok(httparse::Status::Complete(len)), Some(100 | 102..=199)) => ResponseStart::Interim(len),
-        (Ok(httparse::Status::Partial), None | Some(100 | 102..=199)) => ResponseStart::Unknown,
-        (Ok(_) | Err(_), _) => ResponseStart::Answer,
+fn response_start(bytes: &[u8]) -> ResponseStart {
+    match StatusLine::parse(bytes) {
+        Ok(Some(line)) if line.is_interim() => {
+            line.head_len(bytes).map_or(ResponseStart::Unknown, ResponseStart::Interim)
+        }
+        Ok(None) if !is_final(bytes) => ResponseStart::Unknown,
+        Ok(_) | Err(_) => ResponseStart::Answer,
     }
 }
 
@@ -397,7 +409,7 @@ impl ControlledSocket {
             requests: Cell::new(0),
             opened: Instant::now(),
             idle_since: Cell::new(None),
-            refused: Cell::new(false),
+            is_answered: Cell::new(false),
             sockets,
             kept: RefCell::default(),
         }))
@@ -423,10 +435,10 @@ impl ControlledSocket {
 
     /// Runs `write` on the stream for the current request.
     ///
-    /// A response is read only after the request is written. An endpoint that rejects a large request and stops reading would
-    /// be reported as a timeout or a broken connection. So if writing stalls and a rejection has arrived, the rest is
-    /// discarded and the response is read. A success is not handled like this: then the endpoint must get
-    /// everything.
+    /// A response is read only after the request is written. An endpoint that rejects a large request and stops reading
+    /// would be reported as a timeout or a broken connection. So if writing stalls and a rejection has arrived, the
+    /// rest is discarded and the response is read. After a success the endpoint may still read, so the rest is
+    /// discarded only if writing fails, or at the end of the time limit.
     fn write(
         &self,
         cx: &mut Context<'_>,
@@ -435,16 +447,21 @@ impl ControlledSocket {
     ) -> Poll<io::Result<usize>> {
         // Not within a request.
         ATTEMPT.try_with(|request_attempt| self.0.claim(request_attempt)).ok();
-        if self.0.refused.get() {
+        if self.0.is_answered.get() {
             return Poll::Ready(Ok(all));
         }
         let written = match self.0.stream.borrow_mut().as_mut() {
             Some(stream) => write(Pin::new(stream), cx),
             None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
         };
-        let stuck = matches!(written, Poll::Pending | Poll::Ready(Err(_)));
-        if stuck && self.0.has_refusal(cx) {
-            self.0.refused.set(true);
+        let decides: fn(&[u8]) -> bool = match written {
+            Poll::Ready(Ok(_)) => return written,
+            Poll::Pending => is_refusal,
+            Poll::Ready(Err(_)) => is_final,
+        };
+        self.0.read_early(cx);
+        if self.0.has_early(decides) {
+            self.0.is_answered.set(true);
             return Poll::Ready(Ok(all));
         }
         written
@@ -500,7 +517,7 @@ impl AsyncWrite for ControlledSocket {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.0.refused.get() {
+        if self.0.is_answered.get() {
             return Poll::Ready(Ok(()));
         }
         match self.0.stream.borrow_mut().as_mut() {

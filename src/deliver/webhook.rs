@@ -5,16 +5,17 @@
 //! - *Compression* is compiled out and no `Accept-Encoding` is sent; a body is kept as received.
 //! - *Connections* are those of `exchange`, which is the middleware of the client: awc's own pool costs
 //!   more than what it does, and limits the connections over all hosts. The caller limits requests per subscription.
-//! - *Timers*: awc's own cover parts of a request and are off. One timer covers name, connection, TLS, request and head.
-//! - *Interim responses* (1xx) are final responses for the codec. [`socket`](super::socket) removes them from what it reads.
-//!   What it leaves (101, or too many of them) fails the request, and its connection is closed. A response of HTTP/1.1
-//!   without any length is similar: the codec assumes that it has no body.
+//! - *Timers*: awc's own cover parts of a request and are off. One timer covers name, connection, TLS, request and
+//!   status line.
+//! - *Interim responses* (1xx) are final responses for awc. [`socket`](super::socket) removes them from what it reads.
+//!   What it leaves (101, or too many of them) fails the request, and its connection is closed.
+//! - *Odd responses*: once the final status line is there, it decides ([`response_head`](super::response_head)).
 //! - *Reused connections*: if one breaks before the first byte of a response, the endpoint closed it while it was idle. The
 //!   request is sent again at once on a new connection, within the same time limit, once. The endpoint may receive it twice,
 //!   which is allowed; it is never counted as delivered.
 //! - *Idle connections*: a sweep closes them after [`ClientOptions::keep_alive`]. The default is shorter than the 5 s after
 //!   which common servers close, so that stale connections are rare.
-//! - *A rejection while the request is being written* (413, 401) would not be noticed, because the response is read when
+//! - *A response while the request is being written* (413, 401) would not be noticed, because the response is read when
 //!   everything is written. [`socket`](super::socket) notices it.
 //!
 //! [`response`] reads what comes back. [`RequestInFlight`] has the time limits.

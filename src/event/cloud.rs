@@ -6,6 +6,8 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::instant::{parse_civil, parse_instant};
+
 /// The members of an Event Grid event that a CloudEvent has too, unparsed.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -60,11 +62,11 @@ pub(super) fn cloud_time(event_time: &str) -> Option<Cow<'_, str>> {
     if is_rfc3339(event_time) {
         return Some(Cow::Borrowed(event_time));
     }
-    let time = event_time.parse::<jiff::Timestamp>().or_else(|_| {
-        let without_zone = event_time.parse::<jiff::civil::DateTime>()?;
-        without_zone.to_zoned(jiff::tz::TimeZone::UTC).map(|time| time.timestamp())
-    });
-    time.ok().map(|time| time.to_string()).filter(|time| is_rfc3339(time)).map(Cow::Owned)
+    let time = match parse_civil(event_time) {
+        Some(utc) => format!("{utc}Z"),
+        None => parse_instant(event_time)?.to_string(),
+    };
+    Some(time).filter(|time| is_rfc3339(time)).map(Cow::Owned)
 }
 
 /// Whether a text is a date and time in RFC 3339. jiff accepts more: times without seconds, offsets without a colon, a comma
@@ -74,5 +76,5 @@ pub fn is_rfc3339(text: &str) -> bool {
     let shape = |at: usize, allowed: &[u8]| bytes.get(at).is_some_and(|byte| allowed.contains(byte));
     let clock = shape(4, b"-") && shape(7, b"-") && shape(10, b"Tt ") && shape(13, b":") && shape(16, b":");
     let zone = matches!(bytes, [.., b'Z' | b'z'] | [.., b'+' | b'-', _, _, b':', _, _]);
-    clock && zone && !text.contains(',') && text.parse::<jiff::Timestamp>().is_ok()
+    clock && zone && !text.contains(',') && parse_instant(text).is_some()
 }

@@ -14,6 +14,7 @@ pub mod codec;
 mod convert;
 mod forms;
 mod id_map;
+mod instant;
 mod request_map;
 
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
@@ -24,6 +25,7 @@ use bytes::{Bytes, BytesMut};
 pub use cloud::{cloud_event, is_rfc3339};
 pub use convert::DeliveredBytes;
 pub use id_map::IdMap;
+pub use instant::{instant_at, parse_instant, parse_instant_or_utc};
 pub use request_map::RequestMap;
 use serde::{Deserialize, Serialize};
 

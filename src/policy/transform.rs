@@ -6,18 +6,22 @@
 //! Invariants:
 //! - The result depends on the event and the expressions only: there is no time, no randomness and no other input.
 //! - Time and memory are bounded before anything is evaluated: see `bound`.
+//! - Numbers that an expression does not compute stay as they are written. Whole numbers are computed exactly.
 //! - An event cannot leave its place in the request: segments of the path are percent-encoded, and none is `.` or `..`.
 
 mod bound;
+mod evaluate;
+mod functions;
+mod value;
 
 use std::{collections::BTreeMap, fmt};
 
 use bytes::Bytes;
-use jmespath::{Expression, JmespathError, Rcvar, Variable};
+use jmespath::{Expression, JmespathError};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
-use self::bound::Size;
+use self::{bound::Size, evaluate::Source, value::Value};
 use crate::property;
 use gridhook_event::{Event, Schema, Transformed};
 
@@ -145,8 +149,7 @@ impl Program {
         let failed = |at: &str, problem: String| TransformError { at: at.to_owned(), problem };
         let unreadable = |problem: &dyn fmt::Display| failed("event", format!("cannot be read: {problem}"));
         let wire = event.delivered(schema).map_err(|error| unreadable(&error))?;
-        let input: Variable = serde_json::from_slice(&wire).map_err(|error| unreadable(&error))?;
-        let input = Rcvar::new(input);
+        let input = Value::parse(&wire).map_err(|error| unreadable(&error))?;
         let mut made = Transformed { method: self.source.method.clone(), ..Transformed::default() };
         for (at, (expression, size)) in &self.expressions {
             let bound = size.of(wire.len() as f64);
@@ -154,9 +157,11 @@ impl Program {
                 let problem = format!("could make {bound:.0} bytes of this event; allowed are {BOUND_BYTES_MAX}");
                 return Err(failed(at, problem));
             }
-            let mut context = jmespath::Context::new(expression.as_str(), &jmespath::DEFAULT_RUNTIME);
-            let result = jmespath::interpret(&input, expression.as_ast(), &mut context);
-            let result = result.map_err(|error| failed(at, with_position(&error)))?;
+            let source = expression.as_str();
+            let result = Source(source).evaluate(expression.as_ast(), &input).map_err(|error| {
+                let reason = jmespath::ErrorReason::Parse(error.error.to_string());
+                failed(at, with_position(&JmespathError::new(source, error.offset, reason)))
+            })?;
             match at.as_str() {
                 BODY => made.body = Some(body(&result).map_err(|problem| failed(at, problem))?),
                 PATH_SUFFIX => made.path_suffix = Some(path(&result).map_err(|problem| failed(at, problem))?),
@@ -193,7 +198,7 @@ fn compiled(text: &str) -> Result<(Expression<'static>, Size), String> {
         return Err(format!("has {operators} brackets and operators; allowed are {OPERATORS_MAX}"));
     }
     let expression = jmespath::compile(text).map_err(|error| with_position(&error))?;
-    let size = bound::size(expression.as_ast()).map_err(|(offset, problem)| {
+    let size = bound::size(text, expression.as_ast()).map_err(|(offset, problem)| {
         let reason = jmespath::ErrorReason::Parse(problem);
         with_position(&JmespathError::new(text, offset, reason))
     })?;
@@ -214,8 +219,9 @@ fn with_position(error: &JmespathError) -> String {
     format!("line {}, column {}: {reason}", error.line + 1, error.column + 1)
 }
 
-fn body(result: &Variable) -> Result<Bytes, String> {
-    let body = serde_json::to_vec(result).map_err(|error| format!("the result is not JSON: {error}"))?;
+fn body(result: &Value) -> Result<Bytes, String> {
+    let mut body = String::new();
+    result.write_json(&mut body);
     if body.len() > RESULT_BYTES_MAX {
         return Err(format!("the result has {} bytes; allowed are {RESULT_BYTES_MAX}", body.len()));
     }
@@ -223,19 +229,18 @@ fn body(result: &Variable) -> Result<Bytes, String> {
 }
 
 /// The text of a scalar.
-fn text(result: &Variable) -> Option<String> {
+fn text(result: &Value) -> Option<String> {
     match result {
-        Variable::String(text) => Some(text.clone()),
-        Variable::Number(number) => Some(number.to_string()),
-        Variable::Bool(value) => Some(value.to_string()),
-        Variable::Null | Variable::Array(_) | Variable::Object(_) | Variable::Expref(_) => None,
+        Value::String(text) | Value::Number(text) => Some(text.to_string()),
+        Value::Bool(value) => Some(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
 }
 
 /// A path of one segment or of several.
-fn path(result: &Variable) -> Result<String, String> {
+fn path(result: &Value) -> Result<String, String> {
     let segments = match result {
-        Variable::Array(segments) => segments.iter().map(|segment| text(segment)).collect(),
+        Value::Array(segments) => segments.iter().map(text).collect(),
         segment => text(segment).map(|segment| vec![segment]),
     };
     let segments: Vec<String> =

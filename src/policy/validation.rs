@@ -147,7 +147,9 @@ pub fn judge_code(code: &str, response: &ValidationResponse) -> ValidationResult
 
 /// `validationResponse` of a body. The name is compared without case, because a sample once had the first letter wrong.
 fn validation_response(body: &[u8]) -> Option<Value> {
-    let Ok(Value::Object(members)) = serde_json::from_slice(body) else { return None };
+    // Some frameworks begin a response with a byte order mark.
+    let json = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body);
+    let Ok(Value::Object(members)) = serde_json::from_slice(json) else { return None };
     members.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("validationResponse")).map(|(_, value)| value)
 }
 

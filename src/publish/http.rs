@@ -99,7 +99,9 @@ pub async fn publish_directly(request: ServiceRequest, called: RequestAuthority)
 pub fn pattern(path: &str) -> String {
     let mut pattern = String::new();
     for part in path.split('/').skip(1) {
-        if part.starts_with('{') {
+        if let Some((name, verb)) = part.split_once("}:") {
+            pattern.push_str(&format!("/{name}}}{{verb:(?i):{verb}}}"));
+        } else if part.starts_with('{') {
             pattern.push_str(&format!("/{part}"));
         } else {
             pattern.push_str(&format!("/{{word_{part}:(?i){part}}}"));

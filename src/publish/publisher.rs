@@ -22,7 +22,7 @@ use std::{
 use actix_web::{
     HttpRequest, HttpResponse,
     error::PayloadError,
-    http::header::{CONTENT_TYPE, HeaderMap},
+    http::header::{CONTENT_TYPE, EXPECT, HeaderMap},
     web,
 };
 use bytes::{Bytes, BytesMut};
@@ -402,6 +402,10 @@ impl Publisher {
         // Most bodies arrive whole with their heads: they need no timer and no copy. A part that others follow is copied,
         // because it is a part of a larger buffer.
         let (mut first, mut received, mut wait) = (Bytes::new(), BytesMut::new(), None);
+        // The first read asks a client for its body that waits for that.
+        if request.headers().contains_key(EXPECT) && !permit.could_grow_to(announced) {
+            return Err(Refusal::NoRoom);
+        }
         let mut next = first_part(body).await;
         let is_whole = matches!(&next, Some(Some(Ok(part))) if part.len() == announced);
         // Refused before the rest is sent, if there is no room for the announced length.

@@ -58,6 +58,9 @@ async fn the_report_names_the_part_of_the_filter_that_stops_each_event() {
     assert_eq!((&answer.json()["tested"], &answer.json()["matched"]), (&json!(6), &json!(1)));
     let thought = ask(&control, json!({"filter": {"subjectEndsWith": "/1"}, "events": events})).await;
     assert_eq!(thought.json()["matched"], 6);
+    let draft = json!({"advancedFilters": [{"operatorType": "NUMBERgreaterthan", "key": "data.total", "value": 100}]});
+    let thought = ask(&control, json!({"filter": draft, "events": events})).await;
+    assert_eq!((thought.status, &thought.json()["matched"]), (200, &json!(3)), "{}", thought.text);
     let single = ask(&control, event("7", "Made", "/a/", json!({"total": 1e3}))).await;
     assert_eq!(single.json(), json!({"tested": 1, "matched": 1, "results": [{"id": "7", "matches": true}]}));
 }

@@ -224,3 +224,13 @@ fn a_deletion_event_has_the_delivery_schema() {
         {"data":{"eventSubscriptionId":"/subscriptions/s/es"},"id":"e-1","source":"/subscriptions/s/topics/t","specversion":"1.0","time":"2021-03-10T21:02:56.0000000Z","type":"Microsoft.EventGrid.SubscriptionDeletedEvent"}"#]]
     .assert_eq(&[response(Schema::EventGrid), response(Schema::CloudEvents)].join("\n"));
 }
+
+#[actix_rt::test]
+async fn the_body_of_a_validation_may_be_long() {
+    for (bytes, is_whole) in [(10_000, true), (60_000, true), (70_000, false)] {
+        let json = format!(r#"{{"padding":"{}","validationResponse":"CODE"}}"#, "x".repeat(bytes));
+        let endpoint = Endpoint::start(vec![answer(200, "", &json)]);
+        let reply = handshake_with(options(), &endpoint.url(), Handshake::EventGrid, AMPLE).await.expect("a response");
+        assert_eq!(reply.body == json, is_whole, "{bytes}");
+    }
+}

@@ -8,6 +8,7 @@ mod handshake;
 mod http2;
 mod late;
 mod lease;
+mod odd;
 mod request;
 mod resolver;
 mod signature;

@@ -56,11 +56,68 @@ fn a_body_is_the_json_that_its_expression_makes() {
         ("sort_by(data.list[?@], &@) | [-1]", "2"),
         (
             "join(', ', data.list)",
-            "transform.body: line 1, column 5: Argument 1 expects type array[string], given array",
+            "transform.body: line 1, column 5: argument 2 of join is an array; allowed is an array of strings",
         ),
     ] {
         assert_eq!(body(expression), expected, "{expression}");
     }
+}
+
+#[test]
+fn numbers_are_exact() {
+    let of = |data: &str, expression: &str| {
+        let program = Program::new(&of_body(expression), false, Schema::EventGrid).expect("it is sound");
+        match program.apply(&event(&format!(r#"{{"data":{data}}}"#)), Schema::EventGrid) {
+            Ok(made) => String::from_utf8(made.body.expect("there is an expression").to_vec()).expect("UTF-8"),
+            Err(error) => error.to_string(),
+        }
+    };
+    let large = "[9007199254740992,9007199254740993,123456789012345678901234567890]";
+    for (data, expression, expected) in [
+        (large, "data", large),
+        (large, "data[?@ == `9007199254740993`]", "[9007199254740993]"),
+        (large, "data[?@ > `9007199254740992`]", "[9007199254740993,123456789012345678901234567890]"),
+        (large, "data[?@ == `123456789012345678901234567891`]", "[]"),
+        (large, "max(data)", "123456789012345678901234567890"),
+        (large, "sort(data)[0]", "9007199254740992"),
+        (large, "sum(data)", "123456789012363693299744049875"),
+        (large, "contains(data, `9007199254740994`)", "false"),
+        (large, "to_string(data[1])", "\"9007199254740993\""),
+        ("[1,2,3]", "[sum(data), avg(data), abs(`-3`), ceil(`3`), floor(`3`)]", "[6,2,3,3,3]"),
+        ("[1,2]", "[avg(data), sum(data[]), ceil(`1.5`), floor(`-1.5`), ceil(`-0.5`)]", "[1.5,3,2,-2,0]"),
+        ("[1.5,1.5]", "[sum(data), avg(data)]", "[3,1.5]"),
+        ("[]", "[avg(data), sum(data), max(data), min(data)]", "[null,0,null,null]"),
+        (
+            "[9007199254740993]",
+            "[ceil(data[0]), floor(data[0]), abs(data[0])]",
+            "[9007199254740993,9007199254740993,9007199254740993]",
+        ),
+        (
+            "[9007199254740993.5,-9007199254740993.5]",
+            "[ceil(data[0]), floor(data[1])]",
+            "[9007199254740994,-9007199254740994]",
+        ),
+        ("[1e400,-1E+400,12.50,1.0]", "data", "[1e400,-1E+400,12.50,1.0]"),
+        ("[1e400,2]", "[max(data), sort(data), ceil(data[0]), data[0] > data[1]]", "[1e400,[2,1e400],1e400,true]"),
+        (
+            "[1e400]",
+            "sum(data)",
+            "transform.body: line 1, column 4: the result of sum is not a number that JSON can have",
+        ),
+        ("[1.0,1]", "[data[0] == data[1], data[?@ == `1`]]", "[true,[1.0,1]]"),
+        (
+            r#"["18446744073709551617","1e400","x","01"]"#,
+            "map(&to_number(@), data)",
+            "[18446744073709551617,1e400,null,null]",
+        ),
+        (r#"{"a\u0062":"\ud83d\ude00\"","c":[ ]}"#, "data", "{\"ab\":\"😀\\\"\",\"c\":[]}"),
+    ] {
+        assert_eq!(of(data, expression), expected, "{expression} of {data}");
+    }
+    let headers = BTreeMap::from([("x-sum".to_owned(), "sum(data.list[?@])".to_owned())]);
+    let path = Some("[abs(`-7`), avg(data.list[?@])]".to_owned());
+    let made = applied(&Transform { headers, path_suffix: path, ..Transform::default() }).expect("it can be sent");
+    assert_eq!((made.path_suffix.as_deref(), &*made.headers[0].1), (Some("/7/1.5"), "3"));
 }
 
 #[test]

@@ -31,6 +31,7 @@ fn only_the_code_that_was_sent_is_a_yes_and_another_one_is_a_no() {
         judge(200, format!(r#"{{"validationResponse":"{CODE}"}}"#)),
         judge(200, format!(r#" {{"other": 1, "ValidationResponse": "{CODE}"}} "#)),
         judge(200, format!(r#"{{"validationResponse":"{}"}}"#, CODE.to_lowercase())),
+        judge(200, format!("\u{feff}{{\"validationResponse\":\"{CODE}\"}}")).replace('\u{feff}', "(BOM)"),
         judge(200, r#"{"validationResponse":null}"#.to_owned()),
         judge(200, String::new()),
         judge(200, "OK".to_owned()),
@@ -47,6 +48,8 @@ fn only_the_code_that_was_sent_is_a_yes_and_another_one_is_a_no() {
             granted
         200 {"validationResponse":"512d38b6-c7b8-40c8-89fe-f46f9e9622b6"}
             WrongValidationResponse: validationResponse is not the validationCode that was sent
+        200 (BOM){"validationResponse":"512D38B6-C7B8-40C8-89FE-F46F9E9622B6"}
+            granted
         200 {"validationResponse":null}
             WrongValidationResponse: validationResponse is not the validationCode that was sent
         200 

@@ -68,7 +68,11 @@ fn a_topic_is_the_resource_or_left_out() {
         &event(&format!(r#","topic":"{}""#, id.to_uppercase())),
         expect!["401 Unauthorized: The 'topic' property of an event must be absent or '<id>'."],
     );
-    check(&event(r#","topic":7"#), expect!["nonconforming. Property 'topic' is not a string."]);
+    check(
+        &event(r#","topic":7"#),
+        expect!["401 Unauthorized: The 'topic' property of an event must be absent or '<id>'."],
+    );
+    check(&event(r#","topic":{}"#), expect!["nonconforming. Property 'topic' is not a string."]);
 }
 
 #[test]
@@ -81,7 +85,7 @@ fn missing_properties_are_named() {
     check(&without("id", r#","id":null"#), expect!["requires 'id' property to be set."]);
     check(&without("id", r#","id":"""#), expect!["requires 'id' property to be set."]);
     check(&without("eventType", r#","eventType":"""#), expect!["requires 'eventType' property to be set."]);
-    check(&without("id", r#","id":7"#), expect!["nonconforming. Property 'id' is not a string."]);
+    check(&without("id", r#","id":[7]"#), expect!["nonconforming. Property 'id' is not a string."]);
     check(&without("id", r#","id":"\ud800""#), expect!["nonconforming. Property 'id' is not a string."]);
 }
 
@@ -199,7 +203,46 @@ fn a_metadata_version_can_only_be_one() {
         &event(r#","metadataVersion":"2""#),
         expect![[r#"nonconforming. Property 'metadataVersion' can only be "1"."#]],
     );
-    check(&event(r#","metadataVersion":1"#), expect!["nonconforming. Property 'metadataVersion' is not a string."]);
+    check(
+        &event(r#","metadataVersion":2"#),
+        expect![[r#"nonconforming. Property 'metadataVersion' can only be "1"."#]],
+    );
+}
+
+#[test]
+fn a_number_or_a_boolean_stands_for_its_text() {
+    let body = r#"[{"id":12.50,"subject":true,"data":{"id":7},"eventType":-1e3,"eventTime":"2026-11-20T10:00:00Z","dataVersion":1.0,
+        "metadataVersion":1}]"#;
+    check(
+        body,
+        expect![[
+            r#"{"id":"12.50","topic":"<id>","subject":"true","data":{"id":7},"eventType":"-1e3","eventTime":"2026-11-20T10:00:00Z","metadataVersion":"1","dataVersion":"1.0"}"#
+        ]],
+    );
+    let events = event_grid(body.as_bytes()).expect("an event");
+    let texts = [events[0].id(), events[0].event_type(), events[0].subject(), events[0].data_version()];
+    assert_eq!(texts, ["12.50", "-1e3", "true", "1.0"]);
+    check(
+        &without("eventTime", r#","eventTime":7"#),
+        expect!["nonconforming. Property 'eventTime' is not an ISO 8601 date and time."],
+    );
+}
+
+#[test]
+fn a_time_may_be_the_last_one_of_net_and_an_offset_is_less_than_a_day() {
+    for (time, is_taken) in [
+        ("9999-12-31T23:59:59.9999999Z", true),
+        ("9999-12-31T23:59:59.9999999+00:00", true),
+        ("9999-12-31T23:59:59", true),
+        ("9999-12-31T23:59:59-23:59", true),
+        ("2026-11-20T10:00:00+23:59", true),
+        ("2026-11-20T10:00:00+24:00", false),
+        ("2026-11-20T10:00:00-25:59", false),
+        ("10000-01-01T00:00:00Z", false),
+    ] {
+        let body = without("eventTime", &format!(r#","eventTime":"{time}""#));
+        assert_eq!(event_grid(body.as_bytes()).is_ok(), is_taken, "{time}");
+    }
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn target(schema: Schema) -> EventTarget {
 }
 
 /// The way through the log: sealed, stamped, read again.
-fn decode(draft: ChunkBuilder) -> Vec<Event> {
+pub(crate) fn decode(draft: ChunkBuilder) -> Vec<Event> {
     let mut first = Seq::FIRST;
     let mut events = Vec::new();
     for sealed in draft.into_chunks() {

@@ -86,6 +86,17 @@ fn every_way_to_write_an_expiry_is_read() {
     ] {
         assert_eq!(at(expiry), ["good", "Token(Expired)"], "{expiry}");
     }
+    for expiry in [
+        "9999-12-31T23%3A59%3A59.9999999Z",
+        "9999-12-31T23%3A59%3A59",
+        "12%2f31%2f9999+11%3a59%3a59+PM+%2b00%3a00",
+        "12%2f31%2f9999+11%3a59%3a59+PM",
+    ] {
+        assert_eq!(at(expiry), ["good", "good"], "{expiry}");
+    }
+    for expiry in ["2030-01-02T03:04:05+24:00", "1%2f2%2f2030+3%3a04%3a05+AM+%2b25%3a00"] {
+        assert_eq!(at(expiry), ["Token(Format)", "Token(Format)"], "{expiry}");
+    }
     for expiry in ["", "tomorrow", "1893553445", "13%2F40%2F2030+3%3A04%3A05+AM", "2030-01-02T03:04:05Z[UTC]", "%ff"] {
         assert_eq!(at(expiry), ["Token(Format)", "Token(Format)"], "{expiry}");
     }

@@ -1,4 +1,5 @@
-//! `kill -9` at any moment: what was acknowledged arrives, and only what was in flight arrives twice.
+//! `kill -9` at any moment: what was acknowledged arrives, and only what was in flight, or whose outcome waited to be
+//! written, arrives twice.
 
 use std::{thread, time::Duration};
 

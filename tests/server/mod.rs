@@ -54,6 +54,7 @@ mod redrive;
 mod reload;
 mod replay;
 mod replay_beside;
+mod request_heads;
 mod retry;
 mod sabotage;
 mod signing;

@@ -51,7 +51,7 @@ fn a_topic_is_found_by_path_by_host_or_by_neither_where_there_is_one_namespace()
     let took = (200, "{}".to_owned(), None);
     let (by_path, by_host) = ("/namespaces/plant/topics/heat:publish?api-version=2024-06-01", "/topics/heat:publish");
     assert_eq!(publish(&server, "127.0.0.1", by_path, &shown), took);
-    assert_eq!(publish(&server, "127.0.0.1", "/NameSpaces/PLANT/Topics/Heat:publish", &shown), took);
+    assert_eq!(publish(&server, "127.0.0.1", "/NameSpaces/PLANT/Topics/Heat:PUBLISH", &shown), took);
     assert_eq!(publish(&server, "PLANT.events.example", by_host, &shown), took);
     assert_eq!(publish(&server, "127.0.0.1", by_host, &shown), took);
     assert_eq!(

@@ -5,7 +5,7 @@
 
 use std::{
     io::{ErrorKind, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     ops::Range,
     sync::{
         Arc, Mutex,
@@ -30,6 +30,10 @@ pub(crate) enum Step {
     Gate(Gate),
     /// Say nothing until the client goes away.
     Hang,
+    /// Read this many bytes of a body that was not read.
+    Read(usize),
+    /// Write nothing more, and keep the connection.
+    EndWriting,
     /// Close the connection.
     Close,
     /// Close the connection so that the client sees a reset.
@@ -298,6 +302,11 @@ fn play<S: Read + Write + Raw>(step: &Step, stream: &mut S) -> Option<()> {
             while !matches!(stream.read(&mut rest), Ok(0) | Err(_)) {}
             None
         }
+        Step::Read(bytes) => {
+            let mut rest = vec![0; *bytes];
+            stream.read_exact(&mut rest).ok()
+        }
+        Step::EndWriting => stream.raw().shutdown(Shutdown::Write).ok(),
         Step::Close => None,
         Step::Reset => {
             reset(stream.raw());

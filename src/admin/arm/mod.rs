@@ -53,7 +53,7 @@ use gridhook_engine::control::registry::{self, TopicHandle};
 use gridhook_journal as journal;
 
 /// Maximum size of a body; ARM's limit is 4 MiB.
-const BODY_BYTES_MAX: usize = 256 * 1024;
+pub(super) const BODY_BYTES_MAX: usize = 256 * 1024;
 
 /// Time limit for receiving a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);

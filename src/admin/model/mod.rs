@@ -24,7 +24,7 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use gridhook_event::Timestamp;
+use gridhook_event::{Timestamp, parse_instant_or_utc};
 use gridhook_policy::filter::number;
 
 /// An invalid part of a request.
@@ -278,14 +278,10 @@ fn json_terms(message: &str) -> String {
 
 /// Reads a time with an offset, or without one, which is UTC.
 pub(crate) fn instant(target: &str, given: &str) -> Result<Timestamp, InvalidRequest> {
-    let at = given.parse::<jiff::Timestamp>().or_else(|error| {
-        let civil = given.parse::<jiff::civil::DateTime>().map_err(|_| error)?;
-        Ok::<_, jiff::Error>(civil.to_zoned(jiff::tz::TimeZone::UTC)?.timestamp())
-    });
-    match at {
+    match parse_instant_or_utc(given) {
         // Times before 1970 are treated as 1970.
-        Ok(at) => Ok(Timestamp(u64::try_from(at.as_microsecond()).unwrap_or(0))),
-        Err(_) => Err(InvalidRequest::new(
+        Some(at) => Ok(Timestamp(u64::try_from(at.as_microsecond()).unwrap_or(0))),
+        None => Err(InvalidRequest::new(
             target,
             format!("is \"{}\"; allowed is a date and time such as 2030-01-31T12:00:00Z", given.escape_debug()),
         )),

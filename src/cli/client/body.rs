@@ -22,7 +22,9 @@ pub(crate) fn body_of(file: Option<&Path>) -> Result<Value, ClientError> {
 pub(crate) fn read_input(path: &Path) -> Result<Value, ClientError> {
     let read = if path == Path::new("-") { io::read_to_string(io::stdin()) } else { fs::read_to_string(path) };
     let text = read.map_err(|error| ClientError::Input(format!("{} cannot be read: {error}", path.display())))?;
-    serde_json::from_str(&text).map_err(|error| ClientError::Input(format!("{} is not JSON: {error}", path.display())))
+    // Some editors, and PowerShell, begin a file with a byte order mark.
+    let json = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    serde_json::from_str(json).map_err(|error| ClientError::Input(format!("{} is not JSON: {error}", path.display())))
 }
 
 /// Sets the value at `path` in a JSON body, and creates the objects above it.

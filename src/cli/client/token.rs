@@ -9,6 +9,7 @@ use super::{
 
 /// Checks a token or a key from a file or a variable: one line of visible ASCII, so that it fits a header.
 pub(crate) fn secret(text: &str, from: &str) -> Result<String, ClientError> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let problem = match lines[..] {
         [] => "is empty".to_owned(),

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, clients, request::RequestError, sender::Encode,
 };
-use gridhook_event::{Event, Seq, WallTime};
+use gridhook_event::{Event, Seq, WallTime, parse_instant};
 use gridhook_policy::outcome::{Failure, Outcome, RequestResult};
 
 /// The standard tier takes 256 KiB, with the properties.
@@ -189,9 +189,9 @@ impl Messages {
 fn broker_value(name: &str, value: String) -> Value {
     match name {
         "TimeToLive" => value.parse::<f64>().map_or(value.into(), Value::from),
-        "ScheduledEnqueueTimeUtc" => match value.parse::<jiff::Timestamp>() {
-            Ok(time) => httpdate::fmt_http_date(time.into()).into(),
-            Err(_) => value.into(),
+        "ScheduledEnqueueTimeUtc" => match parse_instant(&value) {
+            Some(time) => httpdate::fmt_http_date(time.into()).into(),
+            None => value.into(),
         },
         _ => value.into(),
     }

@@ -19,6 +19,12 @@ pub enum FilterKeyError {
     /// A name between two dots, or the whole key, is empty.
     #[error("is \"{0}\", in which a name is empty; allowed are names joined by single dots, such as data.order.total")]
     Empty(String),
+    /// It is in the language JSONPath.
+    #[error(
+        "is \"{0}\", which is JSONPath; allowed are names joined by single dots, such as data.order.total, without $ and without \
+         [ and ] for the elements of an array"
+    )]
+    JsonPath(String),
     /// Events in this schema have no such property.
     #[error("is \"{key}\"; allowed for events in {schema} are {allowed}")]
     Unknown {
@@ -61,10 +67,22 @@ impl FilterKey {
         }
     }
 
+    /// Whether it begins at JSONPath's root, or has an element of an array. No event would have a value there.
+    fn is_json_path(&self) -> bool {
+        let is_element = |name: &String| {
+            let index = name.strip_suffix(']').and_then(|name| name.rsplit_once('[')).map(|(_, index)| index);
+            index.is_some_and(|index| index == "*" || index.parse::<i64>().is_ok())
+        };
+        self.path[0] == "$" || self.path.iter().any(is_element)
+    }
+
     /// Checks whether events in `schema` can have a value at this key.
     pub fn check(&self, schema: Schema) -> Result<(), FilterKeyError> {
         if self.path.iter().any(String::is_empty) {
             return Err(FilterKeyError::Empty(self.given.clone()));
+        }
+        if self.is_json_path() {
+            return Err(FilterKeyError::JsonPath(self.given.clone()));
         }
         let is_attribute = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric());
         let in_data = self.path[0] == "data";

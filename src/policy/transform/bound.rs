@@ -6,6 +6,8 @@
 
 use jmespath::ast::{Ast, KeyValuePair};
 
+use super::evaluate::literal_json;
+
 /// Steps of slices that cannot overflow.
 const STEP_MAX: i32 = 1_000_000;
 
@@ -14,6 +16,9 @@ const NULL: f64 = 4.0;
 
 /// A character may become `\u0000` in a string.
 const ESCAPED: f64 = 6.0;
+
+/// The digits of a number that a function computes.
+const COMPUTED: f64 = 40.0;
 
 /// Functions whose results have at most the sizes of their arguments, but for a short text.
 const FUNCTIONS: [&str; 22] = [
@@ -75,7 +80,8 @@ impl Size {
 }
 
 /// The size of what `node` makes; else the offset and the reason why it is refused.
-pub(super) fn size(node: &Ast) -> Result<Size, (usize, String)> {
+pub(super) fn size(expression: &str, node: &Ast) -> Result<Size, (usize, String)> {
+    let size = |node: &Ast| size(expression, node);
     let none = Size { times: 0.0, plus: NULL };
     let part = Size { times: 1.0, plus: NULL };
     Ok(match node {
@@ -87,7 +93,11 @@ pub(super) fn size(node: &Ast) -> Result<Size, (usize, String)> {
             ));
         }
         Ast::Slice { .. } => part,
-        Ast::Literal { value, .. } => Size { times: 0.0, plus: value.to_string().len() as f64 },
+        Ast::Literal { offset, value } => {
+            // Digits of a number that the parser of expressions has rounded.
+            let written = literal_json(expression, *offset).map_or(0, |json| json.len());
+            Size { times: 0.0, plus: value.to_string().len().max(written) as f64 }
+        }
         Ast::Subexpr { lhs, rhs, .. } => size(lhs)?.then(size(rhs)?),
         Ast::Projection { lhs, rhs, .. } => size(lhs)?.each(size(rhs)?),
         Ast::Or { lhs, rhs, .. } | Ast::And { lhs, rhs, .. } | Ast::Comparison { lhs, rhs, .. } => {
@@ -95,7 +105,7 @@ pub(super) fn size(node: &Ast) -> Result<Size, (usize, String)> {
         }
         Ast::Condition { predicate, then, .. } => size(predicate)?.and(size(then)?),
         Ast::Not { node, .. } | Ast::Flatten { node, .. } | Ast::ObjectValues { node, .. } => size(node)?.and(none),
-        Ast::MultiList { elements, .. } => sum(elements)?.and(none),
+        Ast::MultiList { elements, .. } => sum(expression, elements)?.and(none),
         Ast::MultiHash { elements, .. } => {
             let mut all = none;
             for KeyValuePair { key, value } in elements {
@@ -117,13 +127,15 @@ pub(super) fn size(node: &Ast) -> Result<Size, (usize, String)> {
             }
             ("join", [Ast::Literal { value, .. }, list]) => size(list)?.scaled(1.0 + value.to_string().len() as f64),
             ("join", _) => return Err((*offset, "the first argument of join is not a literal".to_owned())),
-            ("to_string", _) => sum(args)?.scaled(ESCAPED),
-            (known, _) if FUNCTIONS.contains(&known) => sum(args)?.and(none),
+            ("to_string", _) => sum(expression, args)?.scaled(ESCAPED),
+            (known, _) if FUNCTIONS.contains(&known) => {
+                sum(expression, args)?.and(none).and(Size { times: 0.0, plus: COMPUTED })
+            }
             _ => return Err((*offset, format!("the function {name} is unknown"))),
         },
     })
 }
 
-fn sum(nodes: &[Ast]) -> Result<Size, (usize, String)> {
-    nodes.iter().try_fold(Size { times: 0.0, plus: NULL }, |all, node| Ok(all.and(size(node)?)))
+fn sum(expression: &str, nodes: &[Ast]) -> Result<Size, (usize, String)> {
+    nodes.iter().try_fold(Size { times: 0.0, plus: NULL }, |all, node| Ok(all.and(size(expression, node)?)))
 }

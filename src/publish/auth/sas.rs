@@ -9,13 +9,13 @@
 //! case; the query is not part of a resource.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use jiff::{civil::DateTime, fmt::strtime, tz::TimeZone};
+use jiff::{fmt::strtime, tz::Offset};
 use percent_encoding::percent_decode_str;
 use ring::hmac;
 use url::Url;
 
 use crate::{Refusal, refusal::SasProblem};
-use gridhook_event::{Timestamp, WallTime};
+use gridhook_event::{Timestamp, WallTime, instant_at, parse_instant_or_utc};
 use gridhook_record::topic::AccessKeys;
 
 /// A token is a resource, a date and 44 characters. More than ten times that is not a token.
@@ -108,12 +108,7 @@ fn expiry(encoded: &str) -> Option<Timestamp> {
 }
 
 fn at(text: &str) -> Option<Timestamp> {
-    // jiff also reads time zone names in brackets, which no client writes.
-    let instant = if text.contains('[') { None } else { text.parse::<jiff::Timestamp>().ok() };
-    let utc = |civil: DateTime| civil.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp());
-    let instant = instant
-        .or_else(|| american(text))
-        .or_else(|| text.parse::<DateTime>().ok().filter(|_| !text.contains('[')).and_then(utc))?;
+    let instant = parse_instant_or_utc(text).or_else(|| american(text))?;
     u64::try_from(instant.as_microsecond()).ok().map(Timestamp)
 }
 
@@ -121,10 +116,10 @@ fn at(text: &str) -> Option<Timestamp> {
 fn american(text: &str) -> Option<jiff::Timestamp> {
     let upper = text.to_ascii_uppercase().replace(',', "");
     if let Ok(read) = strtime::parse("%m/%d/%Y %I:%M:%S %p %:z", &upper) {
-        return read.to_timestamp().ok();
+        return instant_at(read.to_datetime().ok()?, read.offset()?);
     }
     let civil = strtime::parse("%m/%d/%Y %I:%M:%S %p", &upper).ok()?.to_datetime().ok()?;
-    civil.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
+    instant_at(civil, Offset::UTC)
 }
 
 /// The scope of a token: a scheme, a host with its port, and a path, compared without case.

@@ -2,6 +2,9 @@
 //!
 //! Its wire form has a fixed order: `id, topic, subject, data, eventType, eventTime, metadataVersion, dataVersion`. An absent
 //! `data` is not written.
+//!
+//! A number or a boolean in the place of a string is taken as its text: Microsoft's own samples send numbers as `id`
+//! and `dataVersion`.
 
 use bytes::BytesMut;
 use serde_json::value::RawValue;
@@ -15,6 +18,7 @@ use crate::{PublishLimits, Refusal};
 use gridhook_event::{
     EventRanges, Schema, TextRange,
     chunk::{ChunkBuilder, WriterStamp},
+    parse_instant_or_utc,
 };
 
 // Members go from function to function in registers: a processor waits for a value that was stored in two parts and is loaded
@@ -116,7 +120,7 @@ impl<'a> EventGridMembers<'a> {
             return Err(wrong("Property 'eventTime' is not an ISO 8601 date and time".to_owned()));
         }
         let metadata_version = optional("metadataVersion", self.metadata_version)?;
-        if metadata_version.and_then(|version| version.characters()).is_some_and(|version| version != "1") {
+        if metadata_version.and_then(|version| version.scalar_text()).is_some_and(|version| version != "1") {
             return Err(wrong("Property 'metadataVersion' can only be \"1\"".to_owned()));
         }
         // Some clients write an empty topic.
@@ -124,7 +128,7 @@ impl<'a> EventGridMembers<'a> {
         let domain_topic = match topic {
             Some(topic) => match target.domain_topic(topic.inside()) {
                 Some(domain_topic) => Some(domain_topic),
-                None if topic.characters().is_some_and(|topic| topic == target.resource_id) => None,
+                None if topic.scalar_text().is_some_and(|topic| topic == target.resource_id) => None,
                 None => return Err(Refusal::OtherTopic { topic: target.resource_id.clone() }),
             },
             None if target.is_domain => return Err(missing("topic")),
@@ -192,10 +196,16 @@ fn put_topic(out: &mut BytesMut, stamp: &str, domain_topic: Option<&str>) -> Tex
     bare(start, name.len())
 }
 
-fn put_string(out: &mut BytesMut, JsonValue { text, .. }: JsonValue<'_>) -> TextRange {
+fn put_string(out: &mut BytesMut, value: JsonValue<'_>) -> TextRange {
     let start = out.len();
-    out.extend_from_slice(text.as_bytes());
-    span(start, text.len())
+    if value.is_literal() {
+        out.extend_from_slice(value.text.as_bytes());
+    } else {
+        out.extend_from_slice(b"\"");
+        out.extend_from_slice(value.text.as_bytes());
+        out.extend_from_slice(b"\"");
+    }
+    span(start, out.len() - start)
 }
 
 #[inline(always)]
@@ -207,7 +217,7 @@ fn required<'a>(name: &'static str, value: Option<JsonValue<'a>>) -> Result<Json
 #[inline(always)]
 fn optional<'a>(name: &'static str, value: Option<JsonValue<'a>>) -> Result<Option<JsonValue<'a>>, Refusal> {
     match value.filter(|value| !value.is_null()) {
-        Some(value) if !value.is_string() => Err(wrong(format!("Property '{name}' is not a string"))),
+        Some(value) if !value.is_text() => Err(wrong(format!("Property '{name}' is not a string"))),
         value => Ok(value),
     }
 }
@@ -217,16 +227,12 @@ fn missing(property: &str) -> Refusal {
     Refusal::Missing { schema: SCHEMA, property: property.to_owned() }
 }
 
-/// Accepts an offset (`Z`, `+01:00`, or `+0000` as `date +%z` writes it), or none for UTC. jiff also reads time zone names in
-/// brackets, which ISO 8601 does not have.
+/// Accepts an offset (`Z`, `+01:00`, or `+0000` as `date +%z` writes it), or none for UTC.
 pub(super) fn is_date_time(text: &str) -> bool {
     if is_usual_date_time(text) {
         return true;
     }
-    let has_time = text.contains(['T', 't', ' ']);
-    has_time
-        && !text.contains('[')
-        && (text.parse::<jiff::Timestamp>().is_ok() || text.parse::<jiff::civil::DateTime>().is_ok())
+    text.contains(['T', 't', ' ']) && parse_instant_or_utc(text).is_some()
 }
 
 /// Whether it is a point in time as most clients write it, on a day that every month has: `2026-11-20T17:18:13Z`, with up to

@@ -58,6 +58,28 @@ impl<'a> JsonValue<'a> {
         self.literal().is_some() && (!self.has_escapes || self.characters().is_some())
     }
 
+    /// Whether it is a string literal.
+    #[inline]
+    pub(super) fn is_literal(&self) -> bool {
+        self.text.starts_with('"')
+    }
+
+    /// Whether it is a string, or a number or a boolean, whose text can stand for one.
+    #[inline]
+    pub(super) fn is_text(&self) -> bool {
+        self.is_string() || (!self.is_literal() && self.is_scalar())
+    }
+
+    /// The characters of a string; the text of a number or a boolean.
+    pub(super) fn scalar_text(&self) -> Option<Cow<'a, str>> {
+        if self.is_literal() { self.characters() } else { self.is_scalar().then_some(Cow::Borrowed(self.text)) }
+    }
+
+    #[cold]
+    fn is_scalar(&self) -> bool {
+        matches!(token(self.text), Some(JsonToken::Integer | JsonToken::Float | JsonToken::Boolean))
+    }
+
     /// The content of a string literal; other values as they are.
     #[inline]
     pub(super) fn inside(&self) -> &'a str {

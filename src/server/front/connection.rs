@@ -49,6 +49,8 @@ pub(super) struct RequestStage {
     stuck_until: Cell<Option<Instant>>,
     /// The last part of a response was handed to the HTTP library, and may not have been written yet.
     spent: Cell<bool>,
+    /// A handler reads a body that the client sends only after `100 Continue`.
+    is_body_awaited: Cell<bool>,
     peer: Peer,
 }
 
@@ -56,12 +58,33 @@ impl RequestStage {
     /// Records that the head of a request has come.
     pub(super) fn request_started(&self) {
         self.head_until.set(None);
+        self.is_body_awaited.set(false);
         self.peer.begin();
     }
 
     /// The client of the connection.
     pub(super) fn peer(&self) -> &Peer {
         &self.peer
+    }
+
+    /// Whether the next byte may begin a request.
+    pub(super) fn is_between_requests(&self) -> bool {
+        self.head_until.get().is_some()
+    }
+
+    /// Records that the client must be asked for the body.
+    pub(super) fn await_body(&self) {
+        self.is_body_awaited.set(true);
+    }
+
+    /// Records that there is a response. The client is not asked for its body any more.
+    pub(super) fn response_started(&self) {
+        self.is_body_awaited.set(false);
+    }
+
+    /// Whether the client must be asked for the body, once.
+    pub(super) fn take_awaited_body(&self) -> bool {
+        self.is_body_awaited.take()
     }
 
     /// Records that the response's body is spent.
@@ -98,6 +121,7 @@ impl ClientConnection {
             head_until: Cell::new(Some(until)),
             stuck_until: Cell::new(None),
             spent: Cell::new(false),
+            is_body_awaited: Cell::new(false),
             peer: Peer::default(),
         };
         Self { stream, peer, stage: Rc::new(stage), timer: Box::pin(sleep_until(until)), _permit: permit }

@@ -2,7 +2,7 @@
 //!
 //! A public server needs limits that actix-web does not have: on connections (in total and per address), on request heads
 //! that never end, and on responses that a peer does not read. `connection_limit` counts connections; `connection` wraps the
-//! stream with deadlines.
+//! stream with deadlines. `request_heads` has actix-http treat `Upgrade` and `Expect` as HTTP asks for.
 //!
 //! actix-web's own server accepts no custom stream, so its three parts (accepting threads, TLS, HTTP) are assembled here.
 //! actix-http limits a head to 96 headers and 128 KiB.
@@ -10,6 +10,7 @@
 mod connection;
 mod connection_limit;
 pub(super) mod hop;
+mod request_heads;
 
 use std::{
     io,
@@ -46,6 +47,7 @@ use self::{
     connection::{ClientConnection, RequestStage, RequestTimeouts, TrackedBody},
     connection_limit::ConnectionLimiter,
     hop::{HandshakeSlots, HopAcceptor, ListenerSide},
+    request_heads::{RequestHeads, defer_continue},
 };
 use super::{
     forward::unavailable,
@@ -419,6 +421,7 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
             let stage = request.conn_data::<Rc<RequestStage>>().cloned();
             if let Some(stage) = &stage {
                 stage.request_started();
+                defer_continue(&mut request, stage);
             }
             let (id, correlation) = (request_id::new(), request_id::correlation(request.request()));
             let publisher = request.app_data::<web::Data<Publisher>>();
@@ -444,11 +447,13 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
             // Not an async block: it would have the future of the response twice.
             request_id::with_id(id, response).map(move |handled| match handled {
                 Ok(mut response) => {
+                    stage.iter().for_each(|stage| stage.response_started());
                     request_id::add(response.headers_mut(), id, correlation);
                     counters.count_response(response.status().as_u16());
                     Ok(response.map_body(|_, body| TrackedBody::new(body, stage)))
                 }
                 Err(error) => {
+                    stage.iter().for_each(|stage| stage.response_started());
                     counters.count_response(error.as_response_error().status_code().as_u16());
                     if let Some(stage) = &stage {
                         stage.end();
@@ -458,7 +463,7 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
             })
         });
         let app = app.into_factory().map_err(|error: actix_web::Error| error.error_response());
-        HttpService::build()
+        let http = HttpService::build()
             .graceful_shutdown_signal(move || {
                 let signal = signal.clone();
                 async move { signal.notified().await }
@@ -467,13 +472,14 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
             .client_request_timeout(timeouts.head)
             .client_disconnect_timeout(REFUSAL_WAIT)
             .local_addr(address)
-            .on_connect_ext(move |stream: &T, extensions| {
+            .on_connect_ext(move |stream: &RequestHeads<T>, extensions| {
                 let stage = stream.stage();
                 extensions.insert(stage.peer().clone());
                 extensions.insert(stage);
                 extensions.insert(LocalAddress { address: stream.local().unwrap_or(address), secure });
             })
             .finish(map_config(app, |()| AppConfig::default()))
-            .map_err(|_: DispatchError| ())
+            .map_err(|_: DispatchError| ());
+        fn_service(|(stream, protocol, peer)| ready(Ok((RequestHeads::new(stream), protocol, peer)))).and_then(http)
     }
 }

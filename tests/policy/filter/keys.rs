@@ -174,3 +174,24 @@ fn unreadable_members_are_absent_and_the_last_of_duplicate_members_counts() {
     let escaped = event_grid(r#"{"id":"i","data" : { "\u0078" : "\u0079" }}"#);
     assert!(is("data.x", "y").matches(&escaped));
 }
+
+#[test]
+fn a_key_is_not_in_the_language_json_path() {
+    for (key, is_taken) in [
+        ("data.order.total", true),
+        ("data.a[b]", true),
+        ("data.$ref", true),
+        ("data[x", true),
+        ("$.data.x", false),
+        ("$", false),
+        ("data.items[0].id", false),
+        ("data.items[-1]", false),
+        ("data.items[*].id", false),
+    ] {
+        for schema in [Schema::EventGrid, Schema::CloudEvents, Schema::Custom] {
+            let checked = FilterKey::from(key.to_owned()).check(schema);
+            let is_json_path = checked.is_err_and(|error| error.to_string().contains("JSONPath"));
+            assert_eq!(is_json_path, !is_taken, "{key}");
+        }
+    }
+}

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::check;
-use crate::model::{EditionRanges, InvalidRequest, exact, read as read_value};
+use super::{advanced, check};
+use crate::model::{EditionRanges, Enumeration, InvalidRequest, canonicalize, exact, read as read_value};
 use gridhook_api::subscription::FilterBody;
 use gridhook_policy::{filter::Filter, transform::Transform};
 use gridhook_record::topic::TopicRecord;
@@ -37,18 +37,20 @@ pub enum TestEvents {
 
 /// Reads the body of `testFilter` for an event subscription of `topic`.
 pub fn filter(topic: &TopicRecord, ranges: &EditionRanges, body: &[u8]) -> Result<TestRequest<Filter>, InvalidRequest> {
-    read(body, "filter", |given: FilterBody| check::filter(given, topic.input_schema, ranges))
+    let enumerations: [Enumeration; 1] = [("advancedFilters.[].operatorType", &advanced::OPERATORS)];
+    read(body, "filter", &enumerations, |given: FilterBody| check::filter(given, topic.input_schema, ranges))
 }
 
 /// Reads the body of `testTransform`.
 pub fn transform(body: &[u8]) -> Result<TestRequest<Transform>, InvalidRequest> {
-    read(body, "transform", Ok)
+    read(body, "transform", &[], Ok)
 }
 
 /// Reads a test whose draft is at `key`.
 fn read<B: DeserializeOwned, D>(
     body: &[u8],
     key: &'static str,
+    enumerations: &[Enumeration],
     check: impl Fn(B) -> Result<D, InvalidRequest>,
 ) -> Result<TestRequest<D>, InvalidRequest> {
     let not_json = |error: serde_json::Error| InvalidRequest::new("the body", format!("is not JSON: {error}"));
@@ -61,8 +63,9 @@ fn read<B: DeserializeOwned, D>(
         return Ok(TestRequest { draft: None, sample: TestEvents::Given(whole) });
     }
     let draft = members.remove(key).map(|draft| {
-        let value = serde_json::from_str(draft.get())
+        let mut value = serde_json::from_str(draft.get())
             .map_err(|error| InvalidRequest::new(key, format!("cannot be read: {error}")))?;
+        canonicalize(&mut value, enumerations);
         exact(draft.get()).map_err(|invalid| invalid.under(key))?;
         check(read_value(value).map_err(|invalid| invalid.under(key))?)
     });

@@ -1,0 +1,199 @@
+//! Evaluates JMESPath expressions on values whose numbers are exact.
+//!
+//! The crate jmespath parses expressions. It evaluates with doubles, so it is not used for that. Two results differ
+//! from those of doubles: numbers are compared by their digits, and whole numbers stay whole numbers.
+
+use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
+
+use jmespath::ast::{Ast, Comparator};
+
+use super::{
+    functions::{self, FunctionError},
+    value::Value,
+};
+
+/// Why an expression has no result for an event.
+#[derive(Debug)]
+pub(super) struct EvaluationError {
+    /// Where in the expression it happened.
+    pub(super) offset: usize,
+    /// What happened.
+    pub(super) error: FunctionError,
+}
+
+/// The expression that is evaluated.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a>(pub(super) &'a str);
+
+impl Source<'_> {
+    /// The result of `node` for `data`.
+    ///
+    /// # Errors
+    /// A function gets what it cannot take.
+    pub(super) fn evaluate(self, node: &Ast, data: &Value) -> Result<Value, EvaluationError> {
+        Ok(match node {
+            Ast::Identity { .. } => data.clone(),
+            Ast::Field { name, .. } => data.member(name),
+            Ast::Literal { offset, value } => {
+                let json = literal_json(self.0, *offset);
+                let exact = json.and_then(|json| Value::parse(json.as_bytes()).ok());
+                exact.unwrap_or_else(|| Value::from_variable(value))
+            }
+            Ast::Index { idx, .. } => item_at(data, *idx),
+            Ast::Slice { start, stop, step, .. } => match data {
+                Value::Array(items) => Value::Array(slice(items, *start, *stop, *step)),
+                _ => Value::Null,
+            },
+            Ast::Subexpr { lhs, rhs, .. } => self.evaluate(rhs, &self.evaluate(lhs, data)?)?,
+            Ast::Or { lhs, rhs, .. } => {
+                let left = self.evaluate(lhs, data)?;
+                if left.is_true() { left } else { self.evaluate(rhs, data)? }
+            }
+            Ast::And { lhs, rhs, .. } => {
+                let left = self.evaluate(lhs, data)?;
+                if left.is_true() { self.evaluate(rhs, data)? } else { left }
+            }
+            Ast::Not { node, .. } => Value::Bool(!self.evaluate(node, data)?.is_true()),
+            Ast::Condition { predicate, then, .. } => {
+                if self.evaluate(predicate, data)?.is_true() {
+                    self.evaluate(then, data)?
+                } else {
+                    Value::Null
+                }
+            }
+            Ast::Comparison { comparator, lhs, rhs, .. } => {
+                let left = self.evaluate(lhs, data)?;
+                compare(comparator, &left, &self.evaluate(rhs, data)?)
+            }
+            Ast::ObjectValues { node, .. } => match self.evaluate(node, data)? {
+                Value::Object(members) => Value::Array(members.values().cloned().collect()),
+                _ => Value::Null,
+            },
+            Ast::Projection { lhs, rhs, .. } => match self.evaluate(lhs, data)? {
+                Value::Array(items) => {
+                    let mut results = Vec::new();
+                    for item in items.iter() {
+                        let result = self.evaluate(rhs, item)?;
+                        if !result.is_null() {
+                            results.push(result);
+                        }
+                    }
+                    Value::Array(results.into())
+                }
+                _ => Value::Null,
+            },
+            Ast::Flatten { node, .. } => match self.evaluate(node, data)? {
+                Value::Array(items) => Value::Array(flatten(&items)),
+                _ => Value::Null,
+            },
+            Ast::MultiList { .. } | Ast::MultiHash { .. } if data.is_null() => Value::Null,
+            Ast::MultiList { elements, .. } => {
+                let items: Result<Vec<Value>, _> = elements.iter().map(|node| self.evaluate(node, data)).collect();
+                Value::Array(items?.into())
+            }
+            Ast::MultiHash { elements, .. } => {
+                let mut members = BTreeMap::new();
+                for pair in elements {
+                    members.insert(Arc::from(pair.key.as_str()), self.evaluate(&pair.value, data)?);
+                }
+                Value::Object(Arc::new(members))
+            }
+            Ast::Function { offset, name, args } => self.call(*offset, name, args, data)?,
+            // `bound` refuses it elsewhere than in the functions that take it.
+            Ast::Expref { .. } => Value::Null,
+        })
+    }
+
+    fn call(self, offset: usize, name: &str, args: &[Ast], data: &Value) -> Result<Value, EvaluationError> {
+        let failed = |error| EvaluationError { offset, error };
+        match (name, args) {
+            ("map", [Ast::Expref { ast, .. }, list]) => {
+                let list = self.evaluate(list, data)?;
+                let items = functions::array(name, 2, &list).map_err(failed)?;
+                let results: Result<Vec<Value>, _> = items.iter().map(|item| self.evaluate(ast, item)).collect();
+                Ok(Value::Array(results?.into()))
+            }
+            ("sort_by" | "min_by" | "max_by", [list, Ast::Expref { ast, .. }]) => {
+                let list = self.evaluate(list, data)?;
+                let items = functions::array(name, 1, &list).map_err(failed)?;
+                let mut keyed = Vec::with_capacity(items.len());
+                for item in items {
+                    keyed.push((self.evaluate(ast, item)?, item.clone()));
+                }
+                functions::choose_by(name, keyed).map_err(failed)
+            }
+            _ => {
+                let args: Result<Vec<Value>, _> = args.iter().map(|node| self.evaluate(node, data)).collect();
+                functions::call(name, &args?).map_err(failed)
+            }
+        }
+    }
+}
+
+/// The JSON of a literal between backticks. A backslash before a backtick is not a part of it.
+pub(super) fn literal_json(expression: &str, offset: usize) -> Option<String> {
+    let literal = expression.get(offset..)?.strip_prefix('`')?;
+    let mut json = String::new();
+    let mut chars = literal.chars().peekable();
+    while let Some(c) = chars.next() {
+        match (c, chars.peek()) {
+            ('`', _) => return Some(json),
+            ('\\', Some('`')) => json.extend(chars.next()),
+            ('\\', _) => {
+                json.push(c);
+                json.extend(chars.next());
+            }
+            _ => json.push(c),
+        }
+    }
+    None
+}
+
+fn item_at(data: &Value, index: i32) -> Value {
+    let Value::Array(items) = data else { return Value::Null };
+    let at = i64::from(index) + if index < 0 { items.len() as i64 } else { 0 };
+    usize::try_from(at).ok().and_then(|at| items.get(at)).cloned().unwrap_or(Value::Null)
+}
+
+/// As Python slices a list. `bound` limits the step.
+fn slice(items: &[Value], start: Option<i32>, stop: Option<i32>, step: i32) -> Arc<[Value]> {
+    let len = items.len() as i64;
+    let (first, last) = if step < 0 { (-1, len - 1) } else { (0, len) };
+    let limit = |end: i32| (i64::from(end) + if end < 0 { len } else { 0 }).clamp(first, last);
+    let mut at = start.map_or(if step < 0 { last } else { first }, limit);
+    let stop = stop.map_or(if step < 0 { first } else { last }, limit);
+    let mut chosen = Vec::new();
+    while if step < 0 { at > stop } else { at < stop } {
+        chosen.extend(usize::try_from(at).ok().and_then(|at| items.get(at)).cloned());
+        at += i64::from(step);
+    }
+    chosen.into()
+}
+
+fn flatten(items: &[Value]) -> Arc<[Value]> {
+    let mut flat = Vec::new();
+    for item in items {
+        match item {
+            Value::Array(inner) => flat.extend(inner.iter().cloned()),
+            other => flat.push(other.clone()),
+        }
+    }
+    flat.into()
+}
+
+/// JMESPath orders numbers only; for anything else the result is `null`.
+fn compare(comparator: &Comparator, left: &Value, right: &Value) -> Value {
+    let order = match (left, right) {
+        (Value::Number(_), Value::Number(_)) => left.compare(right),
+        _ => None,
+    };
+    let holds = match comparator {
+        Comparator::Equal => Some(left == right),
+        Comparator::NotEqual => Some(left != right),
+        Comparator::LessThan => order.map(Ordering::is_lt),
+        Comparator::LessThanEqual => order.map(Ordering::is_le),
+        Comparator::GreaterThan => order.map(Ordering::is_gt),
+        Comparator::GreaterThanEqual => order.map(Ordering::is_ge),
+    };
+    holds.map_or(Value::Null, Value::Bool)
+}
