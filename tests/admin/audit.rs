@@ -44,6 +44,15 @@ async fn lines(control: &ControlFixture) -> Vec<String> {
     trail(control).await.iter().map(line).collect()
 }
 
+async fn count_by_operator(control: &ControlFixture) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for line in lines(control).await {
+        let operator = line.split(' ').next().unwrap_or_default().to_owned();
+        *counts.entry(operator).or_default() += 1;
+    }
+    counts
+}
+
 async fn is_pending(future: &mut (impl Future + Unpin)) -> bool {
     poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx).is_pending())).await
 }
@@ -178,12 +187,24 @@ async fn no_identity_removes_the_changes_of_another() {
         let body = json!({"tags": {"number": number.to_string()}});
         ask(&control, &busy, Method::PUT, &format!("{RG}/topics/busy"), body).await;
     }
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for line in lines(&control).await {
-        let operator = line.split(' ').next().unwrap_or_default().to_owned();
-        *counts.entry(operator).or_default() += 1;
-    }
+    let counts = count_by_operator(&control).await;
     assert_eq!(counts, BTreeMap::from([("admin".to_owned(), 6), ("busy".to_owned(), 14)]));
+}
+
+#[actix_web::test]
+async fn an_operator_that_is_no_administrator_loses_its_own_changes_first() {
+    let control = ControlFixture::audited(20);
+    let busy = token(&control, "busy", json!({"roles": ["admin"], "scopes": ["topics/busy"]})).await;
+    for number in 0..15 {
+        control.call("PUT", &format!("{RG}/topics/topic-{number}"), json!({})).await;
+    }
+    for number in 0..100 {
+        let body = json!({"tags": {"number": number.to_string()}});
+        let answer = ask(&control, &busy, Method::PUT, &format!("{RG}/topics/busy"), body).await;
+        assert_eq!(answer.status, 201, "{}", answer.text);
+    }
+    let counts = count_by_operator(&control).await;
+    assert_eq!(counts, BTreeMap::from([("admin".to_owned(), 16), ("busy".to_owned(), 4)]));
 }
 
 #[actix_web::test]
