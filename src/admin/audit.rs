@@ -55,8 +55,8 @@ pub(super) fn changes(before: Option<&[u8]>, after: Option<&[u8]>) -> Vec<AuditC
     changes.into_iter().take(CHANGES_MAX).map(bounded).collect()
 }
 
-/// Sets the changes that the operation of this task makes, if it is recorded. Called before a change with what it will be, so
-/// that the record in its batch is complete.
+/// Sets the changes that the operation of this task makes, if it is recorded. Called before a change with what it will
+/// be, so that the record in its batch is complete.
 pub(super) fn set_changes(changes: impl FnOnce() -> Vec<AuditChange>) {
     if let Some(operation) = AuditedOperation::current() {
         operation.set_changes(changes());
@@ -80,8 +80,8 @@ pub enum PartRecord {
     IfDone,
 }
 
-/// Whether a request with this role is recorded. The difference of a PUT is none of its changes. Sign-ins are recorded because one
-/// may end the session of another operator.
+/// Whether a request with this role is recorded. The difference of a PUT is none of its changes. Sign-ins are recorded
+/// because one may end the session of another operator.
 fn is_audited(needed: Role, request: &HttpRequest) -> bool {
     let is_what_if = || request.method() == Method::PUT && arm::is_what_if(request).unwrap_or(false);
     let is_recorded_elsewhere = || request.extensions().get() == Some(&PartRecord::Elsewhere);
@@ -127,8 +127,8 @@ pub(super) fn begin(
     Some(AuditedOperation::new(Arc::clone(trail), control.clock.clone(), record))
 }
 
-/// Records how an operation ended. The record of a fault is not waited for: the fault may hold up its write. Nor is that of
-/// a request that is answered while writes wait for the changelog of a cluster, for longer than a moment.
+/// Records how an operation ended. The record of a fault is not waited for: the fault may hold up its write. Nor is
+/// that of a request that is answered while writes wait for the changelog of a cluster, for longer than a moment.
 pub(super) async fn finish(operation: Arc<AuditedOperation>, request: &HttpRequest, status: StatusCode) {
     let is_done_elsewhere = !status.is_success() && request.extensions().get() == Some(&PartRecord::IfDone);
     if is_done_elsewhere && !operation.is_stored() {

@@ -204,7 +204,8 @@ pub(super) async fn authorize(
                 request.extensions_mut().insert(permissions);
                 next.call(request).instrument(span).await
             }
-            // Build the response here: actix renders an `Err` outside of this task, so it would lack the id of the request.
+            // Build the response here: actix renders an `Err` outside of this task, so it would lack the id of the
+            // request.
             Err(refused) => Ok(request.error_response(refused)),
         }
     };
@@ -233,7 +234,8 @@ async fn record_outcome(
     result
 }
 
-/// Runs a task that ends although its client disconnects: a change is made with its record and under its lock, or not at all.
+/// Runs a task that ends although its client disconnects: a change is made with its record and under its lock, or not
+/// at all.
 async fn detach(handling: impl Future<Output = HandlerResult> + 'static) -> Result<HandlerResult, AdminError> {
     let task = match request_id::current() {
         Some(id) => actix_web::rt::spawn(request_id::with_id(id, handling)),

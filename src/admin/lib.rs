@@ -240,8 +240,8 @@ impl Control {
         self.fault_injector.end_all(&self.registry);
     }
 
-    /// The URL by which operators reach this server, without a slash at the end. A listener of their own has no public URL:
-    /// `public_url` is the publishers'.
+    /// The URL by which operators reach this server, without a slash at the end. A listener of their own has no public
+    /// URL: `public_url` is the publishers'.
     fn operators_url(&self, request: &HttpRequest) -> String {
         let is_own_listener = request.app_data::<ListenerRole>() == Some(&ListenerRole::Operators);
         let reached = if is_own_listener { self.reached.url(request) } else { None };

@@ -99,7 +99,8 @@ fn secrets_are_accepted_and_never_shown() {
         let secrets = &reported.json()["properties"]["destination"]["properties"]["signing"]["secrets"];
         assert_eq!(secrets, &json!([hidden(NEW), hidden(OLD)]), "{}", reported.text());
     }
-    // What is shown can be written back, in any order. Without fingerprints, as older servers showed it, if there is one of a kind.
+    // What is shown can be written back, in any order. Without fingerprints, as older servers showed it, if there is
+    // one of a kind.
     let older = ["whsk_[hidden]", "whsec_[hidden]"].map(str::to_owned);
     for again in [[hidden(OLD), hidden(NEW)], [hidden(NEW), hidden(OLD)], older] {
         let again = server.ask_for("orders", "hook", &spec(&again.each_ref().map(String::as_str)));

@@ -154,7 +154,8 @@ pub(super) async fn answer(
     Ok(if is_read { Preconditions::of(&request).shorten(response) } else { response })
 }
 
-/// Sets what the audit trail has of an operation, as far as that is known before it: handlers of PUT and PATCH add the change.
+/// Sets what the audit trail has of an operation, as far as that is known before it: handlers of PUT and PATCH add the
+/// change.
 fn plan_audit(operation: &Operation, input: Input<'_>) {
     match operation.method {
         Method::DELETE => audit::set_changes(|| audit::changes(input.before, None)),

@@ -141,7 +141,8 @@ impl FaultInjector {
         let number = state.last;
         let (since, until) = (now.to_string(), now.after(duration).to_string());
         let on = ActiveFaults { number, fault: fault.name().to_owned(), request: what, since, until };
-        // Under the lock, so that it cannot end before it starts. Behind the limit, so that a refused fault changes nothing.
+        // Under the lock, so that it cannot end before it starts. Behind the limit, so that a refused fault changes
+        // nothing.
         switch(number, &self.targets)?;
         state.active.insert(number, (on.clone(), fault));
         Ok(on)

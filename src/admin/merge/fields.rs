@@ -1,7 +1,7 @@
 //! How each field of a response is merged from those of several shards.
 //!
-//! Each type of response has a table. [`merged_fields`] does not compile if a field of the type has no rule, so that no figure is
-//! added by accident.
+//! Each type of response has a table. [`merged_fields`] does not compile if a field of the type has no rule, so that no
+//! figure is added by accident.
 
 use serde_json::{Map, Value, json};
 
@@ -181,7 +181,8 @@ impl MergedFields {
     }
 }
 
-/// Whether a field of a type, such as `log_from`, has this key in JSON: `logFrom`, or `log_from` in types that do not rename.
+/// Whether a field of a type, such as `log_from`, has this key in JSON: `logFrom`, or `log_from` in types that do not
+/// rename.
 fn is_name_of(field: &str, key: &str) -> bool {
     let mut field = field.trim_start_matches("r#").chars();
     for c in key.chars() {

@@ -1,12 +1,13 @@
 //! The audit trail: what operators did and tried to do, stored in the journal and bounded by number and age.
 //!
-//! - The record of a change is in the batch of the journal that makes the change ([`write_changes`]), so that neither is there
-//!   without the other. The task of the operation carries it ([`AuditedOperation`]).
-//! - Attempts (refused requests and sign-ins) cost a client nothing. Of each identity a few are recorded at once and then one a
-//!   second, with the number of those between. They have a limit of their own, so that they never remove the record of a change.
-//! - At a limit the identity with the most records loses its oldest: of operators that are no administrators of the whole server,
-//!   if one of them has more than a tenth or all of them more than half, else of all. So no identity can remove the records of the
-//!   others.
+//! - The record of a change is in the batch of the journal that makes the change ([`write_changes`]), so that neither
+//!   is there without the other. The task of the operation carries it ([`AuditedOperation`]).
+//! - Attempts (refused requests and sign-ins) cost a client nothing. Of each identity a few are recorded at once and
+//!   then one a second, with the number of those between. They have a limit of their own, so that they never remove the
+//!   record of a change.
+//! - At a limit the identity with the most records loses its oldest: of operators that are no administrators of the
+//!   whole server, if one of them has more than a tenth or all of them more than half, else of all. So no identity can
+//!   remove the records of the others.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -294,8 +295,8 @@ impl AuditedOperation {
         self.state().stored.is_some()
     }
 
-    /// Stores the record, unless the store has it as it is now. It is durable when this returns. A failure is logged, because the
-    /// operation is done by now.
+    /// Stores the record, unless the store has it as it is now. It is durable when this returns. A failure is logged,
+    /// because the operation is done by now.
     pub async fn finish(&self) {
         let changes = self.final_changes();
         if changes.is_empty() {
@@ -372,8 +373,8 @@ impl PlannedRecord {
     }
 }
 
-/// Writes a change of the control plane, in one batch with the audit record of the operation that this task executes. Like those of
-/// [`Journal::change`], the changes are in the queue of the journal when this returns.
+/// Writes a change of the control plane, in one batch with the audit record of the operation that this task executes.
+/// Like those of [`Journal::change`], the changes are in the queue of the journal when this returns.
 pub(super) fn write_changes(
     journal: &Journal,
     mut changes: Vec<MetaChange>,

@@ -161,23 +161,23 @@ impl ReaderPool {
     /// Reads the control plane's records of a kind whose names start with `prefix`.
     pub fn meta_from(&self, kind: MetaKind, prefix: String) -> PendingResult<Vec<(String, Bytes)>> {
         self.run(move |store| {
-            let mut found = Vec::new();
+            let mut entries = Vec::new();
             scan_meta(store, kind, &prefix, |name, value| {
-                found.push((name.to_owned(), Bytes::copy_from_slice(value)))
+                entries.push((name.to_owned(), Bytes::copy_from_slice(value)))
             })?;
-            Ok(found)
+            Ok(entries)
         })
     }
 
     /// The subscriptions of a partition that have a filter version, deleted ones included, in order.
     pub fn subscriptions_with_filters(&self, partition: PartitionId) -> PendingResult<Vec<SubscriptionId>> {
         self.run(move |store| {
-            let mut found: Vec<SubscriptionId> = Vec::new();
+            let mut numbers: Vec<SubscriptionId> = Vec::new();
             scan_meta(store, MetaKind::Filter, &keys::filters_of_partition(partition), |name, _| {
                 let number = keys::parse_filter_name(name).map(|(of, _)| of.subscription);
-                found.extend(number.filter(|number| found.last() != Some(number)));
+                numbers.extend(number.filter(|number| numbers.last() != Some(number)));
             })?;
-            Ok(found)
+            Ok(numbers)
         })
     }
 }

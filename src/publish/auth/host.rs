@@ -248,8 +248,8 @@ pub struct ReachedUrls {
 }
 
 impl ReachedUrls {
-    /// The URL without a path. What a client sends counts only if it is a name of the server, or if a trusted proxy sends it.
-    /// Otherwise it is the address of the connection; [`None`] without a connection.
+    /// The URL without a path. What a client sends counts only if it is a name of the server, or if a trusted proxy
+    /// sends it. Otherwise it is the address of the connection; [`None`] without a connection.
     pub fn url(&self, request: &HttpRequest) -> Option<String> {
         let authority = RequestAuthority::of(request, &self.proxies).ok();
         let is_by_proxy =

@@ -32,8 +32,8 @@ pub(crate) fn hide_attributes(mappings: &mut [Value]) {
     }
 }
 
-/// A signing secret is shown by its kind and a fingerprint: `whsec_[hidden:3f2a]`. The fingerprint is too short to help anybody guess
-/// 24 random bytes, and tells an operator which of the secrets it is.
+/// A signing secret is shown by its kind and a fingerprint: `whsec_[hidden:3f2a]`. The fingerprint is too short to help
+/// anybody guess 24 random bytes, and tells an operator which of the secrets it is.
 pub(crate) fn hidden_signing(secret: &str) -> String {
     if is_hidden_signing(secret) {
         return secret.to_owned();
@@ -50,7 +50,8 @@ fn kind_of(secret: &str) -> &str {
     secret.split('_').next().unwrap_or_default()
 }
 
-/// The one of `secrets` that `hidden` stands for. Without a fingerprint, as older servers showed it, it is the only one of its kind.
+/// The one of `secrets` that `hidden` stands for. Without a fingerprint, as older servers showed it, it is the only one
+/// of its kind.
 fn hidden_secret<'a>(hidden: &str, secrets: &'a [String]) -> Result<&'a str, String> {
     let has_fingerprint = hidden.contains("[hidden:");
     let is_meant = |secret: &&String| {
