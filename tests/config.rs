@@ -159,6 +159,7 @@ fn a_node_of_a_cluster_names_what_it_lacks() {
         ("NAME", "a.b", "cluster.name", "letters, digits"),
         ("NODE", "", "cluster.node", "no other node has"),
         ("URLS", "http://h", "cluster.urls", "nats://"),
+        ("URLS", "nats://u:secret@h", "cluster.urls is (not shown)", "without user information"),
         ("USERNAME", "u", "cluster.credentials", "cluster.username with cluster.password_file"),
         ("DURABILITY", "fsync", "cluster.system_credentials", "unchecked"),
         ("DURABILITY", "lazy", "cluster.durability", "\"fsync\" or \"unchecked\""),
@@ -264,6 +265,17 @@ fn an_unknown_key_is_reported_with_similar_ones() {
             "gridhook.toml: unknown key server; allowed are server.admin_listen, server.admin_token, server.apply, server.dashboard, server.data_dir, server.host_names, server.listen, server.public_url, server.shutdown_timeout, server.tls_certificate, server.tls_key, server.tls_minimum_version, server.tls_reload, server.workers"
         ],
     );
+}
+
+#[test]
+fn an_empty_table_is_a_section_that_is_known() {
+    for known in ["[server]", "[dead_letter.stores]", "[dead_letter.stores.main]", "[backup.store]", "[delivery]"] {
+        load(known, &[], &[]).unwrap_or_else(|error| panic!("{known}: {error}"));
+    }
+    for (unknown, key) in [("[servr]", "servr"), ("[server.tls]", "server.tls"), ("[a.b.c]", "a.b.c")] {
+        let error = load(unknown, &[], &[]).expect_err(unknown);
+        assert!(error.contains(&format!("gridhook.toml: unknown key {key}")), "{unknown}: {error}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The audit trail: records every operation that needs more than the role `read`, refused ones too. `GET /audit` lists it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use actix_web::{
     HttpMessage, HttpRequest, HttpResponse,
@@ -23,8 +23,8 @@ use gridhook_api::{
     audit::{AuditEntry, AuditPageView},
     what_if::ValueChange,
 };
-use gridhook_engine::control::audit::AuditFilter;
-use gridhook_record::audit::{AuditChange, AuditRecord};
+use gridhook_engine::control::audit::{AuditFilter, AuditedOperation};
+use gridhook_record::audit::{AuditChange, AuditRecord, SESSION_PATH};
 
 /// For how long a response that must not wait for the changelog of a cluster waits for its record.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(1);
@@ -47,16 +47,27 @@ const TOP: usize = 100;
 /// Maximum number of listed operations.
 const TOP_MAX: usize = 1_000;
 
-/// The changes that a handler made, in the extensions of its request.
-#[derive(Clone, Debug, Default)]
-pub(super) struct AuditedChanges(pub(super) Vec<ValueChange>);
-
 /// The changes between two JSON documents without secrets, such as the bodies of two responses to the GET of a resource.
-pub(super) fn changes(before: Option<&[u8]>, after: Option<&[u8]>) -> AuditedChanges {
+pub(super) fn changes(before: Option<&[u8]>, after: Option<&[u8]>) -> Vec<AuditChange> {
     let [before, after] = [before, after].map(|json| serde_json::from_slice(json?).ok());
     let mut changes = difference_between(before.as_ref(), &after.unwrap_or(Value::Null)).changes;
     changes.retain(|change| !change.at.split('.').any(|key| OWN_PROPERTIES.contains(&key)));
-    AuditedChanges(changes)
+    changes.into_iter().take(CHANGES_MAX).map(bounded).collect()
+}
+
+/// Sets the changes that the operation of this task makes, if it is recorded. Called before a change with what it will
+/// be, so that the record in its batch is complete.
+pub(super) fn set_changes(changes: impl FnOnce() -> Vec<AuditChange>) {
+    if let Some(operation) = AuditedOperation::current() {
+        operation.set_changes(changes());
+    }
+}
+
+/// Sets the status that the operation of this task has if it succeeds.
+pub(super) fn expect_status(status: StatusCode) {
+    if let Some(operation) = AuditedOperation::current() {
+        operation.set_status(status.as_u16());
+    }
 }
 
 /// Marks a request that other shards of the cluster are asked, too, so that one of them records it. In the extensions of the
@@ -69,27 +80,37 @@ pub enum PartRecord {
     IfDone,
 }
 
-/// Whether a request with this role is recorded. The difference of a PUT is none of its changes.
-pub(super) fn is_audited(needed: Role, request: &HttpRequest) -> bool {
+/// Whether a request with this role is recorded. The difference of a PUT is none of its changes. Sign-ins are recorded
+/// because one may end the session of another operator.
+fn is_audited(needed: Role, request: &HttpRequest) -> bool {
     let is_what_if = || request.method() == Method::PUT && arm::is_what_if(request).unwrap_or(false);
     let is_recorded_elsewhere = || request.extensions().get() == Some(&PartRecord::Elsewhere);
-    needed >= Role::Operate && !is_what_if() && !is_recorded_elsewhere()
+    (needed >= Role::Operate || is_sign_in(request)) && !is_what_if() && !is_recorded_elsewhere()
 }
 
-/// Records the outcome of a request. The record of a fault is not waited for: the fault may hold up its write. Nor is that of
-/// a request that is answered while writes wait for the changelog of a cluster, for longer than a moment.
-pub(super) async fn record(
-    control: &web::Data<Control>,
+fn is_sign_in(request: &HttpRequest) -> bool {
+    let is_session = || request.match_pattern().is_some_and(|pattern| pattern == SESSION_PATH);
+    [Method::POST, Method::DELETE].contains(request.method()) && is_session()
+}
+
+/// The operation of a request that is recorded; [`None`] for one that is not.
+pub(super) fn begin(
+    control: &Control,
+    needed: Role,
     request: &HttpRequest,
     permissions: Option<&Permissions>,
-    status: StatusCode,
-) {
-    if !status.is_success() && request.extensions().get() == Some(&PartRecord::IfDone) {
-        return;
-    }
+) -> Option<Arc<AuditedOperation>> {
+    let trail = control.audit.as_ref().filter(|_| is_audited(needed, request))?;
     let identity = permissions.map(|permissions| permissions.caller.identity());
-    let changed = request.extensions().get::<AuditedChanges>().cloned().unwrap_or_default().0;
     let id = request_id::current().map(|id| id.to_string()).unwrap_or_default();
+    let status = match *request.method() {
+        Method::PUT | Method::PATCH => StatusCode::CREATED,
+        Method::DELETE => StatusCode::NO_CONTENT,
+        _ => StatusCode::OK,
+    };
+    // A client may have escaped letters of the path of a sign-in.
+    let path = if is_sign_in(request) { SESSION_PATH } else { request.path() };
+    let path = path.chars().take(PATH_CHARS).collect();
     let record = AuditRecord {
         at: control.clock.now(),
         operator: identity.map(|(name, _)| name.to_owned()),
@@ -97,22 +118,31 @@ pub(super) async fn record(
         identity_type: identity.map(|(_, kind)| format!("{kind:?}")),
         from: control.failed_auth.client(request).map(|address| address.to_string()),
         method: request.method().to_string(),
-        path: request.path().chars().take(PATH_CHARS).collect(),
+        path,
         status: status.as_u16(),
         request_id: id,
-        changes: changed.into_iter().take(CHANGES_MAX).map(bounded).collect(),
+        changes: Vec::new(),
         suppressed: 0,
     };
-    let control = control.clone();
-    let stored = async move {
-        if let Some(trail) = &control.audit {
-            trail.record(record).await;
-        }
-    };
-    let path = request.path();
+    Some(AuditedOperation::new(Arc::clone(trail), control.clock.clone(), record))
+}
+
+/// Records how an operation ended. The record of a fault is not waited for: the fault may hold up its write. Nor is
+/// that of a request that is answered while writes wait for the changelog of a cluster, for longer than a moment.
+pub(super) async fn finish(operation: Arc<AuditedOperation>, request: &HttpRequest, status: StatusCode) {
+    let is_done_elsewhere = !status.is_success() && request.extensions().get() == Some(&PartRecord::IfDone);
+    if is_done_elsewhere && !operation.is_stored() {
+        return;
+    }
+    operation.set_status(status.as_u16());
+    if !status.is_success() && !operation.is_stored() {
+        operation.set_changes(Vec::new());
+    }
+    let stored = async move { operation.finish().await };
+    let path = request.match_pattern().unwrap_or_default();
     if path.starts_with("/chaos/") {
         actix_web::rt::spawn(stored);
-    } else if path.starts_with("/cluster/") || path.starts_with("/ui/session") {
+    } else if path.starts_with("/cluster/") || path == SESSION_PATH {
         // Goes on beyond the end of the wait.
         timeout(RECORD_TIMEOUT, actix_web::rt::spawn(stored)).await.ok();
     } else {

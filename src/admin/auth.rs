@@ -27,7 +27,10 @@ use super::{
     request_id,
 };
 use gridhook_dashboard::session;
-use gridhook_engine::control::tokens::{self, ForwardedToken, Token, TokenProblem};
+use gridhook_engine::control::{
+    audit::AuditedOperation,
+    tokens::{self, ForwardedToken, Token, TokenProblem},
+};
 use gridhook_event::WallTime;
 use gridhook_publish::auth::bearer::{BearerProblem, TokenHolder};
 use gridhook_record::{
@@ -186,33 +189,31 @@ pub(super) async fn authorize(
     if needed == Role::Metrics && control.exposition.may_read(bearer(request.request())) {
         return next.call(request).await;
     }
-    let audited = audit::is_audited(needed, request.request()).then(|| request.request().clone());
     let authenticated = authenticate(request.request(), &control).await;
     let all_permissions = authenticated.as_ref().ok().cloned();
     let permitted = authenticated.and_then(|permissions| permissions.narrowed(access, &target));
     let permitted = permitted.and_then(|permissions| check_announced(request.request()).map(|()| permissions));
-    let answered = match permitted {
-        Ok(permissions) => {
-            request.extensions_mut().insert(permissions.caller.clone());
-            request.extensions_mut().insert(permissions);
-            let id = request_id::current().map(tracing::field::display);
-            let operator = all_permissions.as_ref().map(|permissions| permissions.caller.identity().0);
-            let span = tracing::info_span!("request", id, operator);
-            next.call(request).instrument(span).await
-        }
-        Err(refused) => {
-            // A response, not an error: an error is answered outside of the request, without its id.
-            Ok(request.error_response(refused))
+    let operation = audit::begin(&control, needed, request.request(), all_permissions.as_ref());
+    let is_detached = operation.is_some() || needed >= Role::Operate;
+    let http = operation.is_some().then(|| request.request().clone());
+    let handling = async move {
+        match permitted {
+            Ok(permissions) => {
+                let id = request_id::current().map(tracing::field::display);
+                let operator = all_permissions.as_ref().map(|permissions| permissions.caller.identity().0);
+                let span = tracing::info_span!("request", id, operator);
+                request.extensions_mut().insert(permissions.caller.clone());
+                request.extensions_mut().insert(permissions);
+                next.call(request).instrument(span).await
+            }
+            // Build the response here: actix renders an `Err` outside of this task, so it would lack the id of the
+            // request.
+            Err(refused) => Ok(request.error_response(refused)),
         }
     };
-    if let Some(request) = audited {
-        let status = match &answered {
-            Ok(response) => response.status(),
-            Err(error) => error.as_response_error().status_code(),
-        };
-        audit::record(&control, &request, all_permissions.as_ref(), status).await;
-    }
-    let mut response = answered?;
+    let recording = record_outcome(operation, http, handling);
+    let result = if is_detached { detach(recording).await? } else { recording.await };
+    let mut response = result?;
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }
@@ -224,6 +225,34 @@ fn check_announced(request: &HttpRequest) -> Result<(), AdminError> {
         Some(length) if length > BODY_BYTES_MAX => Err(AdminError::TooLarge(BODY_BYTES_MAX)),
         Some(_) | None => Ok(()),
     }
+}
+
+type HandlerResult = actix_web::Result<ServiceResponse<BoxBody>>;
+
+/// Handles a request and records how it ended.
+async fn record_outcome(
+    operation: Option<Arc<AuditedOperation>>,
+    request: Option<HttpRequest>,
+    handling: impl Future<Output = HandlerResult>,
+) -> HandlerResult {
+    let (Some(operation), Some(request)) = (operation, request) else { return handling.await };
+    let result = Arc::clone(&operation).execute(handling).await;
+    let status = match &result {
+        Ok(response) => response.status(),
+        Err(error) => error.as_response_error().status_code(),
+    };
+    audit::finish(operation, &request, status).await;
+    result
+}
+
+/// Runs a task that ends although its client disconnects: a change is made with its record and under its lock, or not
+/// at all.
+async fn detach(handling: impl Future<Output = HandlerResult> + 'static) -> Result<HandlerResult, AdminError> {
+    let task = match request_id::current() {
+        Some(id) => actix_web::rt::spawn(request_id::with_id(id, handling)),
+        None => actix_web::rt::spawn(handling),
+    };
+    task.await.map_err(|_| AdminError::Broken("the handler of the request panicked"))
 }
 
 /// What a token permits. A session permits what the token permits that it stands for.

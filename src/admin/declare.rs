@@ -52,8 +52,16 @@ async fn put(control: &Control, resource: &DeclaredResource) -> Result<Applied, 
     let lock = &ChangeLock::default();
     let permissions = &Permissions::new(AdminCaller::Declared, vec![Grant::everywhere(TokenRole::Admin)]);
     let caller = &permissions.caller;
-    let input =
-        Input { control, caller, permissions, path: &target, body: body.as_bytes(), lock, is_conditional: false };
+    let input = Input {
+        control,
+        caller,
+        permissions,
+        path: &target,
+        body: body.as_bytes(),
+        lock,
+        is_conditional: false,
+        before: None,
+    };
     let difference = operation.difference(input)?;
     if difference.exists && difference.changes.is_empty() {
         return Ok(Applied::Unchanged);

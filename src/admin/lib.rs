@@ -119,7 +119,7 @@ use gridhook_clock::Clock;
 use gridhook_dashboard::session::Sessions;
 use gridhook_dead_letter::Redrives;
 use gridhook_engine::control::{audit::AuditTrail, registry::Registry};
-use gridhook_publish::auth::{bearer::TokenIssuer, failed_auth::FailedAuthLimiter};
+use gridhook_publish::auth::{bearer::TokenIssuer, failed_auth::FailedAuthLimiter, host::ReachedUrls};
 use gridhook_record::subscription::{ChangeStamp, SystemData};
 use gridhook_repair::backup::Backups;
 use gridhook_subscription::event_feed::SUBSCRIBERS_MAX;
@@ -138,6 +138,8 @@ pub struct Control {
     pub backups: Option<Arc<Backups>>,
     /// The limiter of failed authentication; other endpoints may share it.
     pub failed_auth: Arc<FailedAuthLimiter>,
+    /// How a request to a listener of the operators finds the URL of the listener.
+    pub reached: ReachedUrls,
     /// The issuer whose access tokens are accepted.
     pub operators: Option<TokenIssuer>,
     /// The metrics of the server.
@@ -148,7 +150,7 @@ pub struct Control {
     sessions: Option<Sessions>,
     tails: shares::CallerShares,
     /// The record of what operators do.
-    pub audit: Option<AuditTrail>,
+    audit: Option<Arc<AuditTrail>>,
     history: history::Recorder,
     /// The editions as tables.
     pub edition_tables: EditionTables,
@@ -176,6 +178,7 @@ impl Control {
             redrives,
             backups,
             failed_auth,
+            reached: ReachedUrls::default(),
             operators: None,
             exposition,
             fault_injector,
@@ -205,6 +208,12 @@ impl Control {
         Self { fault_injector: FaultInjector::new(tools), ..self }
     }
 
+    /// Adds the audit trail.
+    #[must_use]
+    pub fn with_audit_trail(self, trail: AuditTrail) -> Self {
+        Self { audit: Some(Arc::new(trail)), ..self }
+    }
+
     /// Sets whether operators can sign in to the dashboard.
     #[must_use]
     pub fn with_dashboard(self, enabled: bool) -> Self {
@@ -231,16 +240,12 @@ impl Control {
         self.fault_injector.end_all(&self.registry);
     }
 
-    /// The URL by which operators reach this server, without a slash at the end. A listener of their own is reached by the
-    /// address that the request names: `public_url` is the publishers'.
+    /// The URL by which operators reach this server, without a slash at the end. A listener of their own has no public
+    /// URL: `public_url` is the publishers'.
     fn operators_url(&self, request: &HttpRequest) -> String {
-        match request.app_data::<ListenerRole>() {
-            Some(ListenerRole::Operators) => {
-                let reached = request.connection_info();
-                format!("{}://{}", reached.scheme(), reached.host())
-            }
-            Some(_) | None => self.public_url.trim_end_matches('/').to_owned(),
-        }
+        let is_own_listener = request.app_data::<ListenerRole>() == Some(&ListenerRole::Operators);
+        let reached = if is_own_listener { self.reached.url(request) } else { None };
+        reached.unwrap_or_else(|| self.public_url.trim_end_matches('/').to_owned())
     }
 
     /// The system data of a change by `caller`. `before` is the changed resource with its system data.

@@ -60,6 +60,8 @@ enum Concern {
 /// An operation of a path.
 pub struct Operation {
     methods: &'static [Method],
+    /// Whether HEAD is allowed like GET, although it is not described.
+    has_head: bool,
     /// Who may use it.
     pub access: Access,
     handler: fn(Route) -> Route,
@@ -73,15 +75,15 @@ static ROUTES: &[GridhookRoute] = &[
     probe("/readyz", Any, &[operation(GET_OR_HEAD, Access::OPEN, |route| route.to(health::readyz), own::readyz)]),
     route("/openapi.json", Any, &[operation(GET_OR_HEAD, Access::OPEN, |route| route.to(openapi::answer), own::openapi)]),
     route("/metadata/endpoints", Any, &[operation(GET, Access::OPEN, |route| route.to(metadata::endpoints), own::cloud_endpoints)]),
-    // Without HEAD: a link checker must not confirm an endpoint.
+    // A link checker must not confirm an endpoint.
     validation("/eventsubscriptions/{eventSubscriptionName}/validate", All(Merge::Found), &[
-        operation(GET, Access::OPEN, |route| route.to(validate::answer), own::validate),
+        headless(operation(GET, Access::OPEN, |route| route.to(validate::answer), own::validate)),
         operation(POST, Access::OPEN, |route| route.to(validate::answer), own::validate_by_post),
     ]),
     route("/metrics", All(Merge::Metrics), &[operation(GET, Access::METRICS, |route| route.to(metrics::scrape), own::metrics)]),
     list("/top", ByTopic(Merge::Top), &[operation(GET, Access::READ.or_portal(), |route| route.to(top::report), own::top)]),
     route("/history", ByTopic(Merge::History), &[operation(GET, Access::READ, |route| route.to(history::report), own::history)]),
-    list("/tail", ByTopic(Merge::Lines), &[operation(GET, Access::READ, |route| route.to(tail::tail), own::tail)]),
+    list("/tail", ByTopic(Merge::Lines), &[headless(operation(GET, Access::READ, |route| route.to(tail::tail), own::tail))]),
     route("/supervision", ByTopic(Merge::Supervision), &[operation(GET, Access::READ, |route| route.to(supervision::report), own::supervision)]),
     list("/jobs", All(Merge::Jobs), &[operation(GET, Access::READ, |route| route.to(jobs::report), own::jobs)]),
     list("/deadLetters", ByTopic(Merge::DeadLetters), &[operation(GET, Access::READ, |route| route.to(dead_letters::newest::newest), own::newest_dead_letters)]),
@@ -167,7 +169,12 @@ const fn operation(
     handler: fn(Route) -> Route,
     describe: fn(&mut SchemaRegistry) -> OperationBuilder,
 ) -> Operation {
-    Operation { methods, access, handler, describe }
+    Operation { methods, has_head: true, access, handler, describe }
+}
+
+/// An operation without HEAD: its body has no end, or GET is a confirmation.
+const fn headless(operation: Operation) -> Operation {
+    Operation { has_head: false, ..operation }
 }
 
 impl GridhookRoute {
@@ -193,13 +200,19 @@ impl GridhookRoute {
 
     /// Who may send a request with this method. The response to a method that is not allowed is for everyone who may use one.
     fn access(&self, method: &Method) -> Access {
-        let allowed = self.operations().find(|(known, _)| *known == method).map(|(_, operation)| operation.access);
+        let allowed =
+            self.operations.iter().find(|operation| operation.allows(method)).map(|operation| operation.access);
         let least = || self.operations.iter().map(|operation| operation.access).min();
         allowed.or_else(least).unwrap_or(Access::ADMIN)
     }
 }
 
 impl Operation {
+    fn allows(&self, method: &Method) -> bool {
+        let is_head = self.has_head && *method == Method::HEAD;
+        self.methods.contains(if is_head { &Method::GET } else { method }) || self.methods.contains(method)
+    }
+
     /// The OpenAPI description of the operation for one of its methods.
     pub(super) fn describe(&self, method: &Method, schemas: &mut SchemaRegistry) -> OperationBuilder {
         let draft = (self.describe)(schemas);
@@ -212,11 +225,16 @@ pub(super) fn configure(cfg: &mut web::ServiceConfig, chaos: ChaosMode, role: Li
     for path in GridhookRoute::all(chaos).filter(|path| path.is_at(role)) {
         let mut resource = web::resource(path.template);
         for operation in path.operations {
-            let has_method = guard::fn_guard(|request| operation.methods.contains(&request.head().method));
+            let has_method = guard::fn_guard(|request| operation.allows(&request.head().method));
             resource = resource.route((operation.handler)(web::route().guard(has_method)));
         }
         let not_allowed = move |request: HttpRequest| async move {
-            let allowed = path.operations().map(|(method, _)| method.clone()).collect();
+            let mut allowed: Vec<Method> = path.operations().map(|(method, _)| method.clone()).collect();
+            if !allowed.contains(&Method::HEAD)
+                && path.operations.iter().any(|operation| operation.allows(&Method::HEAD))
+            {
+                allowed.push(Method::HEAD);
+            }
             Err::<HttpResponse, _>(AdminError::Method { method: request.method().to_string(), allowed })
         };
         let authorized = move |request: ServiceRequest, next: Next<BoxBody>| async move {

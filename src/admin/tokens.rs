@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse, http::StatusCode, web};
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tracing::info;
 
@@ -71,10 +71,11 @@ pub(super) async fn create(
         expires,
         last_used: None,
     };
+    let shown = view(record.clone());
+    audit::expect_status(StatusCode::CREATED);
+    audit::set_changes(|| audit::changes(None, serde_json::to_vec(&shown).ok().as_deref()));
     let token = control.registry.tokens().create(record).await?;
     info!(token = token.name(), operator = caller.identity().0, "token created");
-    let shown = view(token.record());
-    request.extensions_mut().insert(audit::changes(None, serde_json::to_vec(&shown).ok().as_deref()));
     let link = is_portal.then(|| format!("{}{}#token={secret}", control.operators_url(&request), dashboard::PATH));
     Ok(HttpResponse::Created().json(TokenView { token: Some(secret), link, ..shown }))
 }

@@ -43,6 +43,6 @@ pub struct AuditEntry {
     pub request_id: String,
     /// Changed values, without secrets.
     pub changes: Vec<ValueChange>,
-    /// Number of refusals without an identity that were not recorded before this one.
+    /// Number of refused requests and sign-ins of the same identity before this one that were not recorded.
     pub suppressed: u64,
 }

@@ -48,11 +48,14 @@ pub enum ResponseFaultKind {
 #[serde(deny_unknown_fields)]
 #[schema(as = ChaosKill)]
 pub struct KillBody {
+    /// Kind of the actor that ends
     pub actor: ActorKind,
+    /// Name of the topic of the actor
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subscription: Option<String>,
+    /// How the actor ends: by a panic or by a regular stop
     pub by: KillMethod,
 }
 
@@ -60,7 +63,9 @@ pub struct KillBody {
 #[serde(deny_unknown_fields)]
 #[schema(as = ChaosStall)]
 pub struct StallBody {
+    /// Kind of the actor that is stalled, or the journal
     pub actor: StallTarget,
+    /// Name of the topic of the actor
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,9 +118,11 @@ pub struct ClockBody {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = ChaosPoison)]
 pub struct PoisonBody {
+    /// Name of the topic of the event
     pub topic: String,
     pub subscription: String,
     pub event_id: String,
+    /// Number of actors that the event ends
     pub times: u32,
     /// After which it is forgotten: ten minutes where none is given.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -127,12 +134,15 @@ pub struct PoisonBody {
 #[serde(rename_all = "camelCase")]
 #[schema(as = ChaosFault)]
 pub struct ActiveFaults {
+    /// Number of the fault, from 1
     pub number: u64,
     pub fault: String,
     /// The fault as it was requested
     #[schema(value_type = Object)]
     pub request: Value,
+    /// Time at which the fault began
     pub since: String,
+    /// Time at which the fault ends by itself
     pub until: String,
 }
 
@@ -161,6 +171,7 @@ pub struct InjectionCounters {
 #[schema(as = ChaosCount)]
 pub struct ResponseCount {
     pub responses: u64,
+    /// Number of events of these responses
     pub events: u64,
 }
 

@@ -28,6 +28,7 @@ pub struct DeadLetterFilterBody {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeadLetterPurge)]
 pub struct PurgeBody {
+    /// Selection of dead letters by their stage, time, reason or id
     pub filter: Option<DeadLetterFilterBody>,
     /// Keys of the selected dead letters
     pub keys: Option<Vec<String>>,
@@ -46,6 +47,7 @@ pub struct PurgeBody {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeadLetterRedrive)]
 pub struct RedriveBody {
+    /// Selection of dead letters by their stage, time, reason or id
     pub filter: Option<DeadLetterFilterBody>,
     /// Keys of the selected dead letters
     pub keys: Option<Vec<String>>,

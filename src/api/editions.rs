@@ -19,6 +19,7 @@ pub struct EditionsReport {
 #[serde(rename_all = "camelCase")]
 #[schema(as = Edition)]
 pub struct EditionView {
+    /// Name of the edition
     pub name: String,
     /// Default of `maxDeliveryAttempts`.
     pub max_delivery_attempts: u32,

@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EventList {
+    /// Events of the page, each with its sequence number
     pub events: Vec<EventLine>,
     /// Value of `before` for the next page; missing at the beginning of the log. A page without events may have it.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -84,6 +84,7 @@ pub enum StateView {
     Filtered,
     #[serde(rename_all = "camelCase")]
     DeadLetterWaiting {
+        /// Reason why delivery was given up
         reason: Option<String>,
         file_due: Option<String>,
     },
@@ -156,6 +157,7 @@ pub struct AttemptView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = ForecastEnd)]
 pub struct EndView {
+    /// Reason why delivery is given up
     pub reason: String,
     /// Time at which delivery is given up
     pub at: String,

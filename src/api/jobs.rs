@@ -26,6 +26,7 @@ pub struct OpenJobView {
     pub topic: String,
     /// Name of the event subscription.
     pub subscription: String,
+    /// Replay or redrive, and its progress
     #[serde(flatten)]
     pub job: ReplayView,
 }

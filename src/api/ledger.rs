@@ -49,6 +49,7 @@ pub struct LineView {
     /// Path of the dead-letter file
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
+    /// Result of the version of the filter for the event
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<FilterView>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -45,6 +45,7 @@ pub struct ReplayView {
     pub id: String,
     /// Kind of the job: `replay` or `redrive`
     pub kind: String,
+    /// State of the job: `running`, `paused`, `canceling`, `completed` or `canceled`
     pub state: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from_sequence: Option<u64>,

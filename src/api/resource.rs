@@ -78,7 +78,7 @@ pub struct ErrorBody {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = ControlErrorAdditionalInfo)]
 pub struct AdditionalInfo {
-    /// `RequestId`.
+    /// Kind of the information, always `RequestId`
     #[serde(rename = "type")]
     pub kind: String,
     /// Id of the request.

@@ -10,6 +10,7 @@ use super::supervision::IncarnationsView;
 #[serde(rename_all = "camelCase")]
 #[schema(as = Status)]
 pub struct SubscriptionStatusView {
+    /// Name of the topic or the domain
     pub topic: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain_topic: Option<String>,
@@ -129,6 +130,7 @@ pub struct JobStatusView {
     pub job: u16,
     /// Kind of the job: `replay` or `redrive`
     pub kind: String,
+    /// State of the job: `running`, `paused`, `canceling`, `completed` or `canceled`
     pub state: String,
     /// Maximum events for each second
     pub rate: Option<f64>,
@@ -143,6 +145,7 @@ pub struct JobStatusView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = TopicStatus)]
 pub struct TopicStatusView {
+    /// Name of the topic or the domain
     pub topic: String,
     /// Whether publishes are refused because the backlog has reached `journal.backlog_max`
     pub full: bool,

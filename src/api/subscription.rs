@@ -36,6 +36,7 @@ pub struct SubscriptionBodyProperties {
     /// In place of `destination`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_with_resource_identity: Option<DeliveryWithIdentity>,
+    /// Filter of events; default all events
     pub filter: Option<FilterBody>,
     pub labels: Option<Vec<String>>,
     /// Schema of delivered events: `EventGridSchema`, `CloudEventSchemaV1_0` or `CustomInputSchema`; default the input
@@ -137,6 +138,7 @@ pub struct AttributeMappingBody {
     /// `Static` or `Dynamic`
     #[serde(rename = "type")]
     pub kind: String,
+    /// Value of the header: a text, or the field of the event that has it
     pub properties: Value,
 }
 
@@ -251,6 +253,7 @@ pub struct DeadLetterBody {
     /// Days for which writing to an unreachable store is retried, where the edition of the topic allows it
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_retry_period_in_days: Option<i64>,
+    /// Container of the dead letters
     pub properties: BlobBody,
 }
 
@@ -297,6 +300,7 @@ fn with_sorted_keys<S: Serializer>(value: &impl Serialize, serializer: S) -> Res
 #[serde(rename_all = "camelCase")]
 #[schema(as = EventSubscriptionProperties)]
 pub struct SubscriptionViewProperties {
+    /// Resource id of the topic, the domain or the domain topic
     pub topic: String,
     pub provisioning_state: String,
     /// Endpoint that receives events until a new endpoint is validated
@@ -311,6 +315,7 @@ pub struct SubscriptionViewProperties {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Value>)]
     pub delivery_with_resource_identity: Option<DeliveryWithIdentityView>,
+    /// Filter of events, with its defaults
     pub filter: FilterBody,
     pub labels: Vec<String>,
     pub event_delivery_schema: String,

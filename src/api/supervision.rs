@@ -13,6 +13,7 @@ pub struct SupervisionReport {
     /// Number of actors that ended unexpectedly
     pub ended: usize,
     pub ends: EndsView,
+    /// Number of events in quarantine, because processing them ended actors
     pub quarantined: u64,
     pub recovery: RecoveryView,
     /// Actors with the most restarts, most first
@@ -26,6 +27,7 @@ pub struct SupervisionReport {
 pub struct ActorView {
     /// Kind of the actor
     pub kind: String,
+    /// Key of the topic, such as `orders` or `domain:shop`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -41,6 +41,7 @@ pub struct Published {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = TailOutcome)]
 pub struct Ended {
+    /// Resource id of the topic
     pub topic: String,
     pub subscription: String,
     #[serde(flatten)]

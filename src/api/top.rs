@@ -56,6 +56,7 @@ pub struct TopReport {
     /// Number of event subscriptions
     pub subscriptions: usize,
     pub suspended: usize,
+    /// Number of held event subscriptions
     pub held: usize,
     pub in_flight: usize,
     pub backlog: u64,

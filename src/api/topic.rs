@@ -94,6 +94,7 @@ pub struct IngressBody {
 #[schema(as = InputSchemaMapping)]
 pub struct MappingBody {
     pub input_schema_mapping_type: MappingType,
+    /// Field of the published event for each field of Event Grid
     #[serde(default)]
     pub properties: InputSchemaMapping,
 }

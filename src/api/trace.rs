@@ -13,6 +13,7 @@ pub const TOP_MAX: usize = 1_000;
 #[serde(rename_all = "camelCase")]
 #[schema(as = Trace)]
 pub struct TraceView {
+    /// Name of the topic or the domain
     pub topic: String,
     pub now: String,
     /// First sequence number of the log; older events are found by id only while a delivery is pending

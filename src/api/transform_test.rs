@@ -20,6 +20,7 @@ pub struct TransformTestReport {
 #[serde(rename_all = "camelCase")]
 #[schema(as = TransformReportLine)]
 pub struct TransformTestLine {
+    /// Id of the event
     pub id: String,
     /// JSON text that would be delivered instead of the event; missing if that is the event
     #[serde(default, skip_serializing_if = "Option::is_none")]

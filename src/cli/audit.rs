@@ -72,7 +72,7 @@ fn table(entries: &[AuditEntry]) -> String {
             .changes
             .iter()
             .map(|change| format!("{}: {} -> {}", change.at, change.before, change.after))
-            .chain((entry.suppressed > 0).then(|| format!("{} more refusals before it", entry.suppressed)))
+            .chain((entry.suppressed > 0).then(|| format!("{} more attempts before it", entry.suppressed)))
             .collect();
         table.line([
             entry.at.clone(),

@@ -198,6 +198,13 @@ impl RawCluster {
         if !is_name(&node) {
             layers.refuse(&["cluster.node"], format!("a name that no other node has, {NAME}"));
         }
+        // A login in a URL would be shown, and NATS would not get it.
+        let has_login = |url: &String| url.contains('@');
+        if self.urls.iter().any(has_login) {
+            let allowed = "addresses without user information; the login is cluster.username with cluster.password_file, or \
+                           cluster.credentials";
+            layers.refuse(&["cluster.urls"], allowed);
+        }
         let is_server = |url: &String| url.starts_with("nats://") || url.starts_with("tls://");
         if self.urls.is_empty() || !self.urls.iter().all(is_server) {
             layers.refuse(&["cluster.urls"], "addresses of NATS servers such as [\"nats://10.0.0.1:4222\"]");

@@ -117,7 +117,15 @@ impl Layers {
         let text = std::fs::read_to_string(path).map_err(|error| Error::Unreadable { path: path.clone(), error })?;
         let table: Table = text.parse().map_err(|error| Error::Syntax { path: path.clone(), error })?;
         let mut values = Vec::new();
-        flatten("", table, &mut |key, value| values.push((key, value)));
+        let mut empty = Vec::new();
+        flatten_with("", table, &mut |key, value| values.push((key, value)), &mut |key| empty.push(key));
+        for key in empty {
+            let inside = format!("{key}.");
+            let is_known = self.values.keys().any(|known| known.starts_with(&inside)) || tables::is_table(&key);
+            if !is_known {
+                self.put(key, Value::Table(Table::new()), SettingOrigin::File(path.clone()));
+            }
+        }
         for (key, value) in values {
             self.put(key, value, SettingOrigin::File(path.clone()));
         }
@@ -297,6 +305,8 @@ impl Layers {
     fn show(&self, key: &str) -> String {
         match self.values.get(key) {
             Some(_) if key.ends_with("token") || tables::is_secret(key) => "(not shown)".to_owned(),
+            // The user information of a URL.
+            Some((value, _)) if key == "cluster.urls" && value.to_string().contains('@') => "(not shown)".to_owned(),
             Some((value, _)) => value.to_string(),
             None => "missing".to_owned(),
         }
@@ -337,10 +347,16 @@ pub(super) fn near_misses(sources: &SettingSources) -> Vec<(String, String)> {
 }
 
 fn flatten(prefix: &str, table: Table, put: &mut impl FnMut(String, Value)) {
+    flatten_with(prefix, table, put, &mut |_| {});
+}
+
+/// Passes each value with its key to `put`, and the key of each table without values to `put_empty`.
+fn flatten_with(prefix: &str, table: Table, put: &mut impl FnMut(String, Value), put_empty: &mut impl FnMut(String)) {
     for (name, value) in table {
         let key = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
         match value {
-            Value::Table(table) => flatten(&key, table, put),
+            Value::Table(table) if table.is_empty() => put_empty(key),
+            Value::Table(table) => flatten_with(&key, table, put, put_empty),
             value => put(key, value),
         }
     }

@@ -63,6 +63,16 @@ pub(super) fn is_key(key: &str) -> bool {
     Section::of(key).is_some_and(|(section, _, key)| section.keys().iter().any(|known| known == key))
 }
 
+/// Whether `key` is such a table, or has such tables.
+pub(super) fn is_table(key: &str) -> bool {
+    let (inside, depth) = (format!("{key}."), key.matches('.').count());
+    let is_one = |section: &Section| {
+        let below = section.prefix.matches('.').count();
+        section.prefix.starts_with(&inside) || section.is_named && depth == below && key.starts_with(section.prefix)
+    };
+    SECTIONS.iter().any(is_one)
+}
+
 /// Whether the value of `key` is secret.
 pub(super) fn is_secret(key: &str) -> bool {
     Section::of(key)

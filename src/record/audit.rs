@@ -30,8 +30,18 @@ pub struct AuditRecord {
     pub request_id: String,
     /// Changed values, without secrets.
     pub changes: Vec<AuditChange>,
-    /// Number of further refusals without an identity that were not recorded.
+    /// Number of attempts of the same identity before this one that were not recorded.
     pub suppressed: u64,
+}
+
+/// Path of the sessions of the dashboard.
+pub const SESSION_PATH: &str = "/ui/session";
+
+impl AuditRecord {
+    /// Whether an operator signed in to the dashboard, or out of it.
+    pub fn is_sign_in(&self) -> bool {
+        self.path == SESSION_PATH
+    }
 }
 
 /// A changed value.

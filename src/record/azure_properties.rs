@@ -41,7 +41,7 @@ pub struct StoredTopicProperties {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sku {
-    /// Its name.
+    /// Name of the pricing tier
     pub name: Tier,
 }
 

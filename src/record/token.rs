@@ -96,6 +96,16 @@ impl Scope {
             Self::Label(label) => resource.labels.contains(label),
         }
     }
+
+    /// Whether a resource can be in this part.
+    fn may_cover(&self) -> bool {
+        let Self::Path(patterns) = self else { return true };
+        let keywords: Vec<&String> = patterns.iter().step_by(2).collect();
+        let is_prefix = |path: &&[&str]| {
+            keywords.len() <= path.len() && keywords.iter().zip(*path).all(|(pattern, word)| matches(pattern, word))
+        };
+        PATHS.iter().any(is_prefix)
+    }
 }
 
 /// Whether a segment matches a pattern, in which `*` stands for any characters.
@@ -110,22 +120,16 @@ fn matches(pattern: &str, segment: &str) -> bool {
     left.ends_with(end)
 }
 
-impl FromStr for Scope {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text.chars().any(char::is_control) {
-            return Err(format!(
-                "is \"{}\", which has a control character; allowed is one without",
-                text.escape_debug()
-            ));
-        }
-        Self::from_stored(text)
-    }
-}
+/// The keywords of the paths of resources, which have a name behind each.
+const PATHS: [&[&str]; 4] = [
+    &["topics", "eventsubscriptions"],
+    &["domains", "eventsubscriptions"],
+    &["domains", "topics", "eventsubscriptions"],
+    &["namespaces", "topics", "eventsubscriptions"],
+];
 
 impl Scope {
-    /// Parses a scope of the store, which may be of a version that allowed any character in it.
+    /// Parses a scope of the store, where an older server may have accepted any character and paths that cover nothing.
     fn from_stored(text: &str) -> Result<Self, String> {
         let allowed = || {
             format!(
@@ -142,6 +146,28 @@ impl Scope {
         let segments: Vec<String> = path.split('/').map(str::to_owned).collect();
         let is_path = ROOTS.contains(&segments[0].as_str()) && segments.iter().all(|segment| !segment.is_empty());
         if is_path { Ok(Self::Path(segments)) } else { Err(allowed()) }
+    }
+}
+
+impl FromStr for Scope {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.chars().any(char::is_control) {
+            return Err(format!(
+                "is \"{}\", which has a control character; allowed is one without",
+                text.escape_debug()
+            ));
+        }
+        let scope = Self::from_stored(text)?;
+        if scope.may_cover() {
+            return Ok(scope);
+        }
+        Err(format!(
+            "is \"{text}\", which no resource can be in; allowed are topics/TOPIC, domains/DOMAIN, domains/DOMAIN/topics/TOPIC, \
+             namespaces/NAMESPACE and namespaces/NAMESPACE/topics/TOPIC, and below each topic or domain \
+             eventSubscriptions/NAME"
+        ))
     }
 }
 

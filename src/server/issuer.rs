@@ -82,11 +82,16 @@ pub(super) fn gate(
     let operator: AdminTokenCheck = Arc::new(move |given| token.is(given));
     let gate = Authenticator::new(AuthRules {
         trusted_proxies: config.auth.trusted_proxies.clone(),
-        names: ServerNames { public_url: config.server.public_url.clone(), others: config.server.host_names.clone() },
+        names: server_names(config),
         bearer: BearerAuth { operator: Some(operator), tokens: Some(Arc::clone(tokens)), issuer },
         failed_auth,
     });
     Ok(TokenAccess { gate, operators, keys: source })
+}
+
+/// The names of the server.
+pub(super) fn server_names(config: &Config) -> ServerNames {
+    ServerNames { public_url: config.server.public_url.clone(), others: config.server.host_names.clone() }
 }
 
 /// Checks the rules for claims, and the key file if the settings name one.

@@ -14,7 +14,7 @@ use super::{
     client_address::ClientAddress,
     dead_letter_routing::{DeadLetterActorFactory, DeadLetterRouting},
     descriptors::DescriptorBudget,
-    file_modes, io_error,
+    file_modes, io_error, issuer,
     live_subscriptions::LiveSubscriptions,
     local_store::LocalStore,
     local_topics::NamespaceTopics,
@@ -46,7 +46,10 @@ use gridhook_engine::{
 use gridhook_event::{PartitionId, chunk::Chunk};
 use gridhook_journal as journal;
 use gridhook_journal::{Journal, WriterThreads};
-use gridhook_publish::{auth::Authenticator, http::Publisher};
+use gridhook_publish::{
+    auth::{Authenticator, host::ReachedUrls},
+    http::Publisher,
+};
 use gridhook_repair::backup::Backups;
 use gridhook_storage::{decoders, destination::destination, store_options};
 use gridhook_store::{
@@ -352,8 +355,10 @@ pub(super) fn control(
     let limits = AuditLimits { records: config.journal.audit_records, retention: config.journal.audit_retention };
     let trail = AuditTrail::recover(journal.clone(), limits, system_topic.map(|topic| Arc::clone(&topic.events)))?;
     let (editions, public_url) = (settings::editions(config), address.public_url.clone());
-    let mut control = Control::new(Arc::clone(registry), clock.clone(), editions, public_url);
-    (control.audit, control.edition_tables) = (Some(trail), settings::edition_tables(config));
+    let control = Control::new(Arc::clone(registry), clock.clone(), editions, public_url);
+    let mut control = control.with_audit_trail(trail);
+    control.edition_tables = settings::edition_tables(config);
+    control.reached = ReachedUrls { proxies: config.auth.trusted_proxies.clone(), names: issuer::server_names(config) };
     Ok(control)
 }
 

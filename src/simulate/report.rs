@@ -89,9 +89,9 @@ pub struct ReportRow {
 pub struct Distribution {
     /// Number of values. Fewer than recoveries if the next outage or the end of the simulation cut some short.
     pub count: u64,
-    /// The median.
+    /// Median of the values
     pub p50: Option<f64>,
-    /// The 99th percentile.
+    /// 99th percentile of the values
     pub p99: Option<f64>,
     /// The largest value.
     pub max: Option<f64>,

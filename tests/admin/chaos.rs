@@ -104,3 +104,21 @@ async fn without_the_setting_there_is_no_chaos_and_without_the_token_no_report_o
     assert_eq!(control.call("GET", "/supervision?topic=none", Value::Null).await.status, 404);
     assert_eq!(control.send(actix_web::test::TestRequest::with_uri("/supervision")).await.status, 401);
 }
+
+#[actix_web::test]
+async fn a_fault_beyond_the_limit_changes_nothing() {
+    let control = ControlFixture::new(ChaosMode::Enabled).with_subscription().await;
+    let responses = json!({"fault": "drop", "rate": 0.5, "duration": "1h"});
+    for _ in 0..64 {
+        assert_eq!(control.call("POST", "/chaos/responses", responses.clone()).await.status, 200);
+    }
+    let poison = json!({"topic": "orders", "subscription": "to-shop", "eventId": "e", "times": 3});
+    for (path, body) in [("poison", poison), ("responses", responses)] {
+        let refused = control.call("POST", &format!("/chaos/{path}"), body).await;
+        assert_eq!(refused.status, 409, "{}", refused.text);
+    }
+    let shared = control.registry.topic("orders").and_then(|topic| topic.shared("to-shop")).expect("it is there");
+    assert!(!shared.is_poisoned(), "the event was poisoned all the same");
+    let report = control.call("GET", "/chaos", Value::Null).await.json();
+    assert_eq!(report["injected"]["eventsPoisoned"], 0);
+}

@@ -1,6 +1,9 @@
 //! A fixture: a control plane on a registry in memory, called over HTTP.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use actix_web::{
     App, HttpMessage as _,
@@ -12,7 +15,10 @@ use actix_web::{
 use gridhook::{
     admin::{self, ChaosMode, Control, admin_token, health::ServerHealth, metrics::MetricsAccess},
     clock::{Clock, ManualClock},
-    control::registry::Registry,
+    control::{
+        audit::{AuditLimits, AuditTrail},
+        registry::Registry,
+    },
     dead_letter::{self, DeadLetterStores, Redrives, Sink, SubscriptionDirectory, event::DeadLetterEvent},
     event::{Lane, SubscriptionKey, chunk::SealedChunk},
     journal,
@@ -24,7 +30,7 @@ use serde_json::{Value, json};
 use super::editions;
 use crate::support::{
     memory_store::MemoryStore,
-    publisher::{journal, running_registry},
+    publisher::{journal, journaled_registry, running_registry},
 };
 
 pub(super) const TOKEN: &str = "swordfish";
@@ -89,6 +95,17 @@ impl ControlFixture {
             state,
             chaos,
         }
+    }
+
+    /// A fixture with an audit trail of so many changes.
+    pub(super) fn audited(records: usize) -> Self {
+        let store = MemoryStore::new();
+        let (registry, journal, clock, hand) = journaled_registry(&store, Duration::from_secs(1));
+        let limits = AuditLimits { records, retention: Duration::from_secs(24 * 60 * 60) };
+        let trail = AuditTrail::recover(journal, limits, None).expect("an empty trail");
+        let control = Control::new(Arc::clone(&registry), clock.clone(), editions(), "http://here".to_owned());
+        let fixture = Self::over(store, registry, clock, hand, ChaosMode::Disabled);
+        Self { control: web::Data::new(control.with_audit_trail(trail)), ..fixture }
     }
 
     /// The same with `server.dashboard = false`.

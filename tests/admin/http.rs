@@ -328,3 +328,57 @@ async fn a_question_about_an_event_says_once_which_one() {
     assert_eq!(control.call("POST", &path, Value::Null).await.status, 405);
     assert_eq!(control.send(test::TestRequest::with_uri(&path)).await.status, 401, "a token is asked for");
 }
+
+#[actix_web::test]
+async fn head_is_get_without_its_body() {
+    let control = ControlFixture::new(ChaosMode::Enabled).with_subscription().await;
+    let topic = format!("{RG}/topics/orders");
+    let list = format!("{RG}/topics");
+    let missing = format!("{list}/none");
+    for path in [topic.as_str(), &list, &missing, "/top", "/server", "/audit", "/metrics"] {
+        let [head, get] = [control.call("HEAD", path, Value::Null).await, control.call("GET", path, Value::Null).await];
+        assert_eq!(head.status, get.status, "{path}");
+        assert_eq!(head.headers.get("etag"), get.headers.get("etag"), "{path}");
+    }
+    let unknown = test::TestRequest::with_uri("/top").method(Method::HEAD);
+    assert_eq!(control.send(unknown).await.status, 401);
+    // A stream would have no end.
+    assert_eq!(control.call("HEAD", "/tail", Value::Null).await.status, 405);
+    let refused = control.call("PUT", "/top", json!({})).await;
+    assert_eq!(refused.headers.get("allow").expect("a list"), "GET, HEAD");
+}
+
+#[actix_web::test]
+async fn tags_and_labels_have_azures_bounds() {
+    let control = ControlFixture::new(ChaosMode::Disabled).with_subscription().await;
+    let many =
+        |count: usize| (0..count).map(|number| (format!("t{number}"), json!("v"))).collect::<serde_json::Map<_, _>>();
+    let long = |length: usize| "é".repeat(length);
+    let subscription = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
+    for (path, body, reason) in [
+        ("topics/orders", json!({"tags": many(51)}), "tags has 51 tags; allowed are 50"),
+        ("namespaces/plant", json!({"tags": many(51)}), "tags has 51 tags; allowed are 50"),
+        ("topics/orders", json!({"tags": {"a": long(257)}}), "a name of 1 and a value of 257 characters"),
+        ("topics/orders", json!({"tags": {(long(513)): "a"}}), "a name of 513 and a value of 1 characters"),
+    ] {
+        let refused = control.call("PUT", &format!("{RG}/{path}"), body).await;
+        assert_eq!(refused.status, 400, "{}", refused.text);
+        assert!(refused.text.contains(reason), "{}", refused.text);
+    }
+    for (labels, reason) in [
+        (vec!["a".to_owned(); 51], "labels has 51 labels; allowed are 50"),
+        (vec![long(257)], "labels has a label of 257 characters at 0; allowed are 256"),
+    ] {
+        let refused = control.call("PATCH", &subscription, json!({"labels": labels})).await;
+        assert_eq!(refused.status, 400, "{}", refused.text);
+        assert!(refused.text.contains(reason), "{}", refused.text);
+    }
+    let most = json!({"tags": many(50)});
+    assert_eq!(control.call("PUT", &format!("{RG}/topics/orders"), most).await.status, 201);
+    assert_eq!(
+        control.call("PUT", &format!("{RG}/topics/long"), json!({"tags": {(long(512)): long(256)}})).await.status,
+        201
+    );
+    let labels = json!({"labels": vec![long(256); 50]});
+    assert_eq!(control.call("PATCH", &subscription, labels).await.status, 201);
+}

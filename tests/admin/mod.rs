@@ -4,6 +4,7 @@ mod account;
 mod admin_token;
 mod advanced;
 mod attributes;
+mod audit;
 mod bodies;
 mod chaos;
 mod control;

@@ -28,6 +28,7 @@ fn a_filter_asks_for_names() {
 
 #[test]
 fn an_invalid_filter_is_refused_with_what_is_allowed() {
+    let many = vec!["name eq 'a'"; 101].join(" or ");
     let deep = format!("{}name eq 'a'{}", "(".repeat(40), ")".repeat(40));
     let filters = [
         "",
@@ -43,6 +44,7 @@ fn an_invalid_filter_is_refused_with_what_is_allowed() {
         "(name eq 'a'",
         "name eq 'a",
         deep.as_str(),
+        many.as_str(),
     ];
     let refusals: Vec<_> =
         filters.iter().map(|filter| NameFilter::read(filter).expect_err(filter).to_string()).collect();
@@ -63,6 +65,7 @@ fn an_invalid_filter_is_refused_with_what_is_allowed() {
         $filter breaks off; allowed …
         $filter breaks off; allowed …
         $filter has a text without its closing quote; allowed …
-        $filter has more than 32 levels"#]]
+        $filter has more than 32 levels
+        $filter has more than 100 comparisons"#]]
     .assert_eq(&short);
 }

@@ -145,3 +145,24 @@ async fn exactly_one_of_simultaneous_changes_of_one_state_is_made() {
         assert!(changed.iter().all(|answer| matches!(answer.status, 201 | 412)), "{path}");
     }
 }
+
+#[actix_web::test]
+async fn a_get_of_a_known_state_is_304_and_a_weak_tag_is_one_of_if_none_match() {
+    let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
+    let topic = format!("{RG}/topics/orders");
+    let tag = present(&control, &topic).await;
+    let weak = format!("W/{tag}");
+    let several = format!("\"other\", {weak}");
+    for condition in [tag.as_str(), &weak, &several, "*"] {
+        let known = control.call_if("GET", &topic, &[("If-None-Match", condition)], Value::Null).await;
+        assert_eq!((known.status, known.text.as_str()), (304, ""), "{condition}");
+        assert_eq!(known.headers.get("etag").expect("a tag"), tag.as_str());
+        let made = control.call_if("PUT", &topic, &[("If-None-Match", condition)], json!({})).await;
+        is_refused(&made, "If-None-Match", &tag);
+    }
+    let other = control.call_if("GET", &topic, &[("If-None-Match", "\"other\"")], Value::Null).await;
+    assert_eq!(other.status, 200);
+    // The comparison of If-Match is strong.
+    let weakly = control.call_if("PUT", &topic, &[("If-Match", &weak)], json!({})).await;
+    is_refused(&weakly, "If-Match", &tag);
+}

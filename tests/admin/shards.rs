@@ -470,24 +470,70 @@ fn the_figures_of_the_parts_of_a_spread_topic_are_added() {
             "health": healths[shard], "backlog": 10 + shard, "oldestUnreadAgeSeconds": shard * 7,
             "oldestUnread": format!("2026-01-01T00:00:0{}Z", 9 - shard),
             "endpoint": {"rate": 2.5, "maxRequestsPerSecond": 8, "concurrency": 4},
-            "buckets": [{"le": 0.5, "count": shard}, {"le": null, "count": 5}],
-            "counters": {"delivered": 100}, "jobs": [{"job": 5}], "full": shard == 0,
-            "value": [{"name": "Average", "aggregation": "Average", "timeseries": [{"value": shard as f64}]},
-                {"name": "Count", "aggregation": "Total", "timeseries": [
-                    {"dimensions": {"Error": "Busy"}, "value": 2.0}, {"dimensions": {"Error": shard}, "value": 1.0}]}],
+            "order": {"firstBlockingSequence": 7 - shard, "blockedKeys": 1}, "counters": {"delivered": 100},
+            "jobs": [{"job": 5}], "nobodyKnowsThis": 1,
         })
     });
     let expected = json!({
         "subscription": "all", "heldBy": "operator", "health": healths[1], "backlog": 33, "oldestUnreadAgeSeconds": 14,
         "oldestUnread": "2026-01-01T00:00:07Z", "endpoint": {"rate": 7.5, "maxRequestsPerSecond": 8, "concurrency": 12},
-        "counters": {"delivered": 300}, "buckets": [{"le": 0.5, "count": 3}, {"le": null, "count": 15}],
-        "jobs": [{"job": 5, "shard": 0}, {"job": 5, "shard": 1}, {"job": 5, "shard": 2}], "full": true,
-        "value": [{"name": "Average", "aggregation": "Average", "timeseries": [{"value": 2.0}]},
+        "counters": {"delivered": 300}, "order": {"firstBlockingSequence": 5, "blockedKeys": 3},
+        "jobs": [{"job": 5, "shard": 0}, {"job": 5, "shard": 1}, {"job": 5, "shard": 2}], "nobodyKnowsThis": 1,
+    });
+    assert_eq!(merged, expected);
+}
+
+#[test]
+fn each_figure_of_the_metrics_and_the_log_of_a_spread_topic_has_its_own_rule() {
+    let metrics = in_parts(PartsMerge::Figures, &asked("/metrics", "", ""), |shard, _| {
+        json!({
+            "metrics": [{"name": "Average", "aggregation": "Average", "timeseries": [{"value": shard as f64}]},
+                {"name": "Count", "aggregation": "Total", "timeseries": [
+                    {"dimensions": {"Error": "Busy"}, "value": 2.0}, {"dimensions": {"Error": shard}, "value": 1.0}]}],
+            "state": {"health": if shard == 1 { "probing" } else { "healthy" }, "failures": 6 - shard, "held": shard == 2,
+                "consecutiveSuspensions": shard, "timeToLiveSeconds": 60.0, "inFlight": 2},
+            "counts": {"attempts": {"Success": 5, "Busy": shard}, "deadLetters": {"written": 1}},
+            "measuredSince": format!("2026-01-01T00:00:0{shard}Z"),
+            "histograms": {"batchEvents": {"buckets": [{"le": 0.5, "count": shard}, {"le": null, "count": 5}]}},
+        })
+    });
+    let expected = json!({
+        "metrics": [{"name": "Average", "aggregation": "Average", "timeseries": [{"value": 2.0}]},
             {"name": "Count", "aggregation": "Total", "timeseries": [
                 {"dimensions": {"Error": "Busy"}, "value": 6.0}, {"dimensions": {"Error": 0}, "value": 1.0},
                 {"dimensions": {"Error": 1}, "value": 1.0}, {"dimensions": {"Error": 2}, "value": 1.0}]}],
+        "state": {"health": "probing", "failures": 6, "held": true, "consecutiveSuspensions": 2, "timeToLiveSeconds": 60.0,
+            "inFlight": 6},
+        "counts": {"attempts": {"Success": 15, "Busy": 3}, "deadLetters": {"written": 3}},
+        "measuredSince": "2026-01-01T00:00:00Z",
+        "histograms": {"batchEvents": {"buckets": [{"le": 0.5, "count": 3}, {"le": null, "count": 15}]}},
     });
-    assert_eq!(merged, expected);
+    assert_eq!(metrics, expected);
+    let status = in_parts(PartsMerge::Figures, &asked("/status", "", ""), |shard, _| {
+        json!({
+            "published": 10, "full": shard == 0, "logFromSequence": 7 - shard, "logBeforeSequence": 10 + shard,
+            "largestBacklog": {"subscription": format!("s{shard}"), "bytes": if shard == 1 { 9 } else { 4 }},
+        })
+    });
+    let largest = json!({"subscription": "s1", "bytes": 9});
+    assert_eq!(
+        status,
+        json!({
+            "published": 30, "full": true, "logFromSequence": 5, "logBeforeSequence": 12, "largestBacklog": largest,
+        })
+    );
+    let trace = in_parts(
+        PartsMerge::Pages,
+        &asked("/trace", "", ""),
+        |shard, _| json!({"topic": "orders", "logFromSequence": 3 + 4 * shard, "logBeforeSequence": 20 - shard, "events": []}),
+    );
+    assert_eq!(trace, json!({"topic": "orders", "logFromSequence": 3, "logBeforeSequence": 20, "events": []}));
+    let healthy = in_parts(
+        PartsMerge::Figures,
+        &asked("/status", "", ""),
+        |shard, _| json!({"subscription": "all", "health": {"state": "healthy", "failures": (7 * shard) % 8}}),
+    );
+    assert_eq!(healthy["health"], json!({"state": "healthy", "failures": 7}));
 }
 
 #[test]

@@ -2,12 +2,15 @@
 
 use std::net::SocketAddr;
 
-use actix_web::test::TestRequest;
+use actix_web::{HttpMessage as _, test::TestRequest};
 use expect_test::expect;
 use gridhook::{
     publish::{
         PublishLimits,
-        auth::{AuthRules, host::ServerNames},
+        auth::{
+            AuthRules,
+            host::{LocalAddress, ReachedUrls, ServerNames},
+        },
     },
     record::ingress::IngressSettings,
 };
@@ -203,4 +206,32 @@ async fn a_proxy_says_by_which_scheme_and_name_it_was_called() {
     assert_eq!(answer(&endpoint, ask(PROXY, &standard)).await, "200");
     let plain = [("host", "a.events.example.com")];
     assert!(answer(&endpoint, ask(PROXY, &plain)).await.starts_with("401"), "it was called by http");
+}
+
+#[test]
+fn a_link_follows_what_a_trusted_proxy_sends_and_a_name_of_the_server() {
+    let names = ServerNames {
+        public_url: Some("https://grid.example.com/below".parse().expect("a URL")),
+        others: vec!["admin.example.com".to_owned()],
+    };
+    let urls = ReachedUrls { proxies: vec!["192.168.0.0/24".parse().expect("a network")], names };
+    let url = |peer: &str, headers: &[(&str, &str)]| {
+        let request = post("/metadata/endpoints", peer, headers).to_http_request();
+        let address = "10.0.0.9:8081".parse().expect("an address");
+        request.extensions_mut().insert(LocalAddress { address, secure: true });
+        urls.url(&request).expect("a URL")
+    };
+    let own = "https://10.0.0.9:8081";
+    for headers in [
+        [("host", "evil.example"), ("x-other", "")],
+        [("host", "10.0.0.9:8081"), ("x-forwarded-host", "evil.example")],
+        [("host", "10.0.0.9:8081"), ("forwarded", "host=evil.example;proto=http")],
+        [("host", "evil.example"), ("x-forwarded-proto", "http")],
+    ] {
+        assert_eq!(url(STRANGER, &headers), own, "{headers:?}");
+    }
+    assert_eq!(url(STRANGER, &[("host", "admin.example.com:8443")]), "https://admin.example.com:8443");
+    assert_eq!(url(PROXY, &[("host", "any.example")]), "https://any.example");
+    let by_proxy = [("host", "10.0.0.9"), ("forwarded", "host=shop.example;proto=http")];
+    assert_eq!(url(PROXY, &by_proxy), "http://shop.example");
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::tokens::{EVENT, RG, Request, ask, one_of_each_kind, requests, state, status, tail, token};
 use crate::support::{
-    http::Answer,
+    http::{Answer, Client},
     server::{Server, SubscriptionSpec, operator, operator_with, subscription},
     sink::Sink,
 };
@@ -323,4 +323,36 @@ fn lists_and_the_tail_have_what_the_scopes_of_a_token_cover() {
         }
         assert_eq!(seen.iter().map(String::as_str).collect::<Vec<_>>(), expected);
     }
+}
+
+#[test]
+fn a_client_of_the_operators_listener_does_not_choose_the_host_of_links() {
+    let server = Server::start(&[("SERVER__ADMIN_LISTEN", "127.0.0.1:0")]);
+    let log = server.logs();
+    let operators =
+        log.split("the control plane is at ").nth(1).and_then(|rest| rest.lines().next()).expect("an address");
+    let at = operators.trim_start_matches("http://").parse().expect("an address");
+    let admin = std::fs::read_to_string(server.data_dir().join("admin-token")).expect("a token");
+    let authorization = format!("Bearer {}", admin.trim());
+    let headers = [
+        ("authorization", authorization.as_str()),
+        ("x-forwarded-host", "evil.example"),
+        ("x-forwarded-proto", "https"),
+        ("forwarded", "host=evil.example;proto=https"),
+    ];
+    let ask = |method: &str, path: &str, body: &str| {
+        Client::of(at, None).ask(method, path, &headers, body.as_bytes()).expect("a response").json()
+    };
+    for number in 0..3 {
+        ask("PUT", &format!("{RG}/topics/topic-{number}"), "{}");
+    }
+    let link = r#"{"name": "p", "roles": ["portal"], "scopes": ["topics/topic-1"], "expires": "EXPIRES"}"#;
+    let expires = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1);
+    let link = ask("POST", "/tokens", &link.replace("EXPIRES", &expires.to_string()))["link"].clone();
+    let next = ask("GET", &format!("{RG}/topics?$top=1"), "")["nextLink"].clone();
+    let manager = ask("GET", "/metadata/endpoints?api-version=2022-09-01", "");
+    for (what, text) in [("link", &link), ("nextLink", &next)] {
+        assert!(text.as_str().is_some_and(|text| text.starts_with(operators)), "{what}: {text}");
+    }
+    assert!(!manager.to_string().contains("evil") && manager.to_string().contains(operators), "{manager}");
 }

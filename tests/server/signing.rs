@@ -2,6 +2,7 @@
 
 use gridhook::deliver::signature::Signer;
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 
 use super::{LONG, wait_until_settled};
 use crate::support::{
@@ -11,6 +12,7 @@ use crate::support::{
 };
 
 const OLD: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const OTHER: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 const NEW: &str = "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg==";
 
 /// Whether a request is signed with these secrets: its id and its timestamp.
@@ -52,6 +54,38 @@ fn every_attempt_is_signed_under_the_same_id_and_a_secret_is_changed_without_a_g
     assert_eq!(requests[4].header("webhook-signature"), None);
 }
 
+/// What GET shows of a secret.
+fn hidden(secret: &str) -> String {
+    let digest = format!("{:x}", Sha256::digest(secret));
+    format!("{}_[hidden:{}]", secret.split('_').next().expect("a kind"), &digest[..4])
+}
+
+#[test]
+fn a_rotated_secret_is_dropped_by_its_fingerprint() {
+    let (server, endpoint) = (Server::start(&[]), Endpoint::start(vec![answer(200, "", "")]));
+    let key = server.topic("orders", "EventGridSchema");
+    let secrets = |secrets: &[&str]| json!({"destination": {"properties": {"signing": {"secrets": secrets}}}});
+    let both = SubscriptionSpec::of(&endpoint.url()).webhook("signing", json!({"secrets": [OLD, OTHER]}));
+    server.subscribe("orders", "hook", &both);
+    // Without the fingerprint it could be either, and an unknown one is none.
+    for (given, reason) in [
+        ("whsec_[hidden]".to_owned(), "stands for several secrets"),
+        ("whsec_[hidden:0000]".to_owned(), "which is no secret of the event subscription"),
+    ] {
+        let refused = server.patch("orders", "hook", &secrets(&[&given]));
+        assert_eq!(refused.status, 400, "{}", refused.text());
+        assert!(refused.text().contains(reason), "{}", refused.text());
+    }
+    assert_eq!(server.patch("orders", "hook", &secrets(&[&hidden(OTHER)])).status, 201);
+    let before = endpoint.requests().len();
+    server.publish("orders", &key, &load::body(&["one".to_owned()], "/a"));
+    wait_for("an attempt", LONG, || endpoint.requests().len() > before);
+    verified(endpoint.requests().last().expect("a request"), &[OTHER]);
+    // The audit trail says which one has gone.
+    let trail = server.command("GET", "/audit?search=PATCH", &serde_json::Value::Null).text();
+    assert!(trail.contains(&hidden(OLD)) && trail.contains(&hidden(OTHER)) && !trail.contains("MfKQ9r8"), "{trail}");
+}
+
 #[test]
 fn secrets_are_accepted_and_never_shown() {
     let server = Server::start(&[("DELIVERY__VALIDATE", "false"), ("LOG__FILTER", "debug")]);
@@ -63,14 +97,20 @@ fn secrets_are_accepted_and_never_shown() {
         [saved, server.get_subscription("orders", "hook"), server.patch("orders", "hook", &json!({"labels": ["x"]}))]
     {
         let secrets = &reported.json()["properties"]["destination"]["properties"]["signing"]["secrets"];
-        assert_eq!(secrets, &json!(["whsk_[hidden]", "whsec_[hidden]"]), "{}", reported.text());
+        assert_eq!(secrets, &json!([hidden(NEW), hidden(OLD)]), "{}", reported.text());
     }
-    // What is shown can be written back: each secret stays where it was. Where there was none, there is nothing to stay.
-    let again = server.ask_for("orders", "hook", &spec(&["whsk_[hidden]", "whsec_[hidden]"]));
-    assert_eq!(again.status, 201, "{}", again.text());
+    // What is shown can be written back, in any order. Without fingerprints, as older servers showed it, if there is
+    // one of a kind.
+    let older = ["whsk_[hidden]", "whsec_[hidden]"].map(str::to_owned);
+    for again in [[hidden(OLD), hidden(NEW)], [hidden(NEW), hidden(OLD)], older] {
+        let again = server.ask_for("orders", "hook", &spec(&again.each_ref().map(String::as_str)));
+        assert_eq!(again.status, 201, "{}", again.text());
+    }
     let refused = server.ask_for("orders", "hook", &spec(&[NEW, OLD, "whsec_[hidden]"]));
     assert_eq!(refused.status, 400);
-    assert!(refused.text().contains("destination.properties.signing.secrets[2] cannot be used"), "{}", refused.text());
+    let reason =
+        "properties.destination.properties.signing.secrets[2] is \\\"whsec_[hidden]\\\", and the list has this secret";
+    assert!(refused.text().contains(reason), "{}", refused.text());
     let log = server.logs();
     assert!(!log.contains("MfKQ9r8") && !log.contains("6Xb/dCc"), "no log has a secret");
 }

@@ -111,6 +111,9 @@ fn a_named_token_permits_its_roles_for_its_resources_only() {
         (&["x", "--role", "read", "--scope", "orders"], "allowed is a path that begins with topics"),
         (&["x", "--role", "read", "--scope", "topics/orders\n"], "has a control character"),
         (&["x", "--role", "read", "--scope", "labels/team=a\u{1b}b"], "has a control character"),
+        (&["x", "--role", "read", "--scope", "topics/orders/eventSubscription/billing"], "which no resource can be in"),
+        (&["x", "--role", "read", "--scope", "topics/orders/topics/x"], "which no resource can be in"),
+        (&["x", "--role", "read", "--scope", "namespaces/plant/eventSubscriptions/x"], "which no resource can be in"),
         (&["x", "--role", "read", "--expires", "2020-01-01"], "not in the future"),
     ] {
         let error = operator(&server, &[&["tokens", "create"], arguments].concat()).expect_err("a refusal");

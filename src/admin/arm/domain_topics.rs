@@ -55,6 +55,7 @@ pub(super) async fn put(input: Input<'_>, path: &TopicPath) -> Result<HttpRespon
     let system_data =
         input.control.stamp(input.caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
     let saved = DomainTopic { name: name.clone(), system_data };
+    input.plan_audit(&domain_topic_view(&domain.record().resource_id(), &saved));
     let saved = input.control.registry.put_domain_topic(&path.key(), saved).await?;
     info!(domain = %path.name, topic = %saved.name, "domain topic saved");
     Ok(HttpResponse::Created().json(domain_topic_view(&domain.record().resource_id(), &saved)))

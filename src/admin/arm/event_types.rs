@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Input, TopicPath, topic, topics::save};
+use super::{Input, TopicPath, topic, topics::store};
 use crate::model::difference::difference_between;
 use crate::{
     AdminError, Control,
@@ -48,7 +48,8 @@ pub(super) async fn put(input: Input<'_>, path: &TopicPath, name: &str) -> Resul
         types.insert(name.to_owned(), requested.clone());
     });
     let view = event_type_view(&record, name, &requested);
-    save(input.control, record).await?;
+    input.plan_audit(&view);
+    store(input.control, record).await?;
     Ok(HttpResponse::Created().json(view))
 }
 
@@ -58,7 +59,7 @@ pub(super) async fn delete(input: Input<'_>, path: &TopicPath, name: &str) -> Re
         let record = changed(input, &record, |types| {
             types.remove(name);
         });
-        save(input.control, record).await?;
+        store(input.control, record).await?;
     }
     Ok(HttpResponse::NoContent().finish())
 }

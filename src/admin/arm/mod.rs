@@ -25,7 +25,7 @@ mod unsupported;
 use std::{sync::Arc, time::Duration};
 
 use actix_web::{
-    HttpMessage, HttpRequest, HttpResponse,
+    HttpRequest, HttpResponse,
     body::MessageBody,
     dev::ServiceRequest,
     http::{Method, StatusCode, header::ETAG},
@@ -98,6 +98,7 @@ pub(super) async fn answer(
     let permissions = Permissions::of(&request)?;
     let body = read_body(payload).await?;
     let is_change = [Method::PUT, Method::PATCH, Method::DELETE].contains(&operation.method);
+    let is_read = operation.method == Method::GET;
     let get = path.route.operation(&Method::GET).filter(|_| is_change);
     // The preconditions and the change are one step.
     let lock = ChangeLock::default();
@@ -117,9 +118,11 @@ pub(super) async fn answer(
         body: &body,
         lock: &lock,
         is_conditional,
+        before: None,
     };
+    let before = shown(get, Call { request: &request, input }).await;
+    let input = Input { before: before.as_deref(), ..input };
     let call = Call { request: &request, input };
-    let before = shown(get, call).await;
     conditions.check(&operation.method, before.as_deref())?;
     if operation.method == Method::PUT && is_what_if(&request)? {
         let mut response = HttpResponse::Ok();
@@ -128,6 +131,7 @@ pub(super) async fn answer(
         }
         return Ok(response.json(operation.difference(input)?));
     }
+    plan_audit(operation, input);
     let response = match operation.answer(call).await {
         Err(error @ AdminError::Stale(_)) => {
             conditions.check(&operation.method, shown(get, call).await.as_deref())?;
@@ -142,14 +146,25 @@ pub(super) async fn answer(
             (Err(_), Err(_)) => {}
         }
     }
-    let changes = match get {
-        Some(_) if control.audit.is_none() => audit::AuditedChanges::default(),
-        Some(_) => audit::changes(before.as_deref(), shown(get, call).await.as_deref()),
-        None if audit::has_telling_body(&path) => audit::changes(None, Some(&body)),
-        None => audit::AuditedChanges::default(),
-    };
-    request.extensions_mut().insert(changes);
-    Ok(if path.route.is_resource() { tagged(response) } else { response })
+    if get.is_some() && control.audit.is_some() {
+        let after = shown(get, call).await;
+        audit::set_changes(|| audit::changes(before.as_deref(), after.as_deref()));
+    }
+    let response = if path.route.is_resource() { tagged(response) } else { response };
+    Ok(if is_read { Preconditions::of(&request).shorten(response) } else { response })
+}
+
+/// Sets what the audit trail has of an operation, as far as that is known before it: handlers of PUT and PATCH add the
+/// change.
+fn plan_audit(operation: &Operation, input: Input<'_>) {
+    match operation.method {
+        Method::DELETE => audit::set_changes(|| audit::changes(input.before, None)),
+        Method::PATCH if input.path.namespace().is_ok() => audit::expect_status(StatusCode::OK),
+        Method::POST if audit::has_telling_body(input.path) => {
+            audit::set_changes(|| audit::changes(None, Some(input.body)));
+        }
+        _ => {}
+    }
 }
 
 /// The key of the lock of changes of the resource that a path names.

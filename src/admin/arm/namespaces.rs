@@ -63,7 +63,7 @@ pub(super) async fn put(input: Input<'_>, path: NamespacePath) -> Result<HttpRes
     let control = input.control;
     let (existing, mut record) = planned_change(input, path)?;
     record.system_data = control.stamp(input.caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
-    let saved = save(control, record).await?;
+    let saved = save(input, record).await?;
     Ok(HttpResponse::Created().json(namespace_view(&saved, &control.public_url)))
 }
 
@@ -101,7 +101,7 @@ pub(super) async fn patch(call: Call<'_>, path: &NamespacePath) -> Result<HttpRe
     let existing = namespace(control, path)?;
     let mut record = NamespaceSpec::patch(&existing, call.body)?.update(&existing);
     record.system_data = control.stamp(call.caller, Some(existing.system_data.as_ref()));
-    let saved = save(control, identified(record, Some(&existing))).await?;
+    let saved = save(call.input, identified(record, Some(&existing))).await?;
     Ok(HttpResponse::Ok().json(namespace_view(&saved, &control.public_url)))
 }
 
@@ -113,7 +113,12 @@ fn identified(mut record: NamespaceRecord, before: Option<&NamespaceRecord>) -> 
     record
 }
 
-async fn save(control: &Control, record: NamespaceRecord) -> Result<Arc<NamespaceRecord>, AdminError> {
+async fn save(input: Input<'_>, record: NamespaceRecord) -> Result<Arc<NamespaceRecord>, AdminError> {
+    input.plan_audit(&namespace_view(&record, &input.control.public_url));
+    store(input.control, record).await
+}
+
+async fn store(control: &Control, record: NamespaceRecord) -> Result<Arc<NamespaceRecord>, AdminError> {
     let saved = control.registry.put_namespace(record).await?;
     info!(namespace = saved.key(), "namespace saved");
     Ok(saved)
@@ -143,7 +148,7 @@ pub(super) async fn regenerate_key(call: Call<'_>, path: &NamespacePath) -> Resu
     let mut record = NamespaceRecord::clone(&*namespace(control, path)?);
     regenerate(&mut record.keys, key)?;
     record.system_data = control.stamp(call.caller, Some(record.system_data.as_ref()));
-    let saved = save(control, record).await?;
+    let saved = store(control, record).await?;
     info!(namespace = saved.key(), ?key, "access key replaced");
     Ok(keys_response(&saved.keys))
 }

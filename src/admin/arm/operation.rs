@@ -4,11 +4,12 @@ use std::cell::Cell;
 
 use actix_web::{HttpRequest, HttpResponse, http::Method};
 use futures_util::future::LocalBoxFuture;
+use serde::Serialize;
 use tokio::sync::OwnedMutexGuard;
 
 use super::{path::ArmPath, routes::Route};
 use crate::{
-    AdminError, Control,
+    AdminError, Control, audit,
     auth::{Access, AdminCaller},
     merge::PartsMerge,
     openapi::{OperationBuilder, SchemaRegistry},
@@ -38,6 +39,15 @@ pub(crate) struct Input<'a> {
     pub(crate) lock: &'a ChangeLock,
     /// Whether the request has preconditions, which hold at this time.
     pub(crate) is_conditional: bool,
+    /// The body of the resource's GET before a change.
+    pub(crate) before: Option<&'a [u8]>,
+}
+
+impl Input<'_> {
+    /// Sets what the audit trail has of a change: the difference from a resource whose GET will return `after`.
+    pub(crate) fn plan_audit(&self, after: &impl Serialize) {
+        audit::set_changes(|| audit::changes(self.before, serde_json::to_vec(after).ok().as_deref()));
+    }
 }
 
 /// The lock of changes of a resource, which a handler may release early.

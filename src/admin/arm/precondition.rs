@@ -42,19 +42,49 @@ impl Preconditions {
     /// Checks the preconditions of a change of a resource whose GET returns `shown`.
     pub(super) fn check(&self, method: &Method, shown: Option<&[u8]>) -> Result<(), AdminError> {
         let tag = shown.map(tag);
-        let has = |list: &str| {
-            let mut given = list.split(',').map(str::trim);
-            tag.as_ref().is_some_and(|tag| given.any(|given| given == "*" || given == tag))
-        };
+        let has = |list: &str, strength| tag.as_ref().is_some_and(|tag| has_tag(list, tag, strength));
         // A PATCH of a missing resource is 404.
         let is_patch_of_none = shown.is_none() && *method == Method::PATCH;
         let failed = match self {
-            Self { if_match: Some(list), .. } if !has(list) && !is_patch_of_none => format!("If-Match: {list}"),
-            Self { if_none_match: Some(list), .. } if has(list) => format!("If-None-Match: {list}"),
+            Self { if_match: Some(list), .. } if !has(list, TagComparison::Strong) && !is_patch_of_none => {
+                format!("If-Match: {list}")
+            }
+            Self { if_none_match: Some(list), .. } if has(list, TagComparison::Weak) => {
+                format!("If-None-Match: {list}")
+            }
             _ => return Ok(()),
         };
         Err(AdminError::Precondition { condition: failed, current: tag })
     }
+
+    /// The response to a GET of a resource: 304 if the client has its state.
+    pub(super) fn shorten(&self, response: HttpResponse) -> HttpResponse {
+        let tag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
+        match (tag, &self.if_none_match) {
+            (Some(tag), Some(list)) if has_tag(list, &tag, TagComparison::Weak) => {
+                HttpResponse::NotModified().insert_header((ETAG, tag)).finish()
+            }
+            _ => response,
+        }
+    }
+}
+
+/// How tags are compared (RFC 9110, 8.8.3.2). Tags of this server are strong.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TagComparison {
+    /// A weak tag equals no other: for `If-Match`.
+    Strong,
+    /// A weak tag equals the strong one: for `If-None-Match`.
+    Weak,
+}
+
+/// Whether a list has the tag, or `*`.
+fn has_tag(list: &str, tag: &str, comparison: TagComparison) -> bool {
+    let plain = |given: &str| match comparison {
+        TagComparison::Strong => given == tag,
+        TagComparison::Weak => given.strip_prefix("W/").unwrap_or(given) == tag,
+    };
+    list.split(',').map(str::trim).any(|given| given == "*" || plain(given))
 }
 
 /// The entity tag of a resource whose GET returns `shown`.

@@ -293,14 +293,16 @@ impl Route {
         self.template.ends_with("/regenerateKey")
     }
 
-    /// The operation with this method.
+    /// The operation with this method. HEAD is GET, whose body is not sent.
     pub(crate) fn operation(&self, method: &Method) -> Option<&'static Operation> {
+        let method = if *method == Method::HEAD { &Method::GET } else { method };
         self.operations.iter().find(|operation| operation.method == *method)
     }
 
     /// Allowed methods.
     pub(super) fn methods(&self) -> Vec<Method> {
-        self.operations.iter().map(|operation| operation.method.clone()).collect()
+        let own = self.operations.iter().map(|operation| operation.method.clone());
+        own.chain(self.operation(&Method::HEAD).map(|_| Method::HEAD)).collect()
     }
 
     /// The parameters of a path with these segments, if it matches; `words` are the segments in lower case.

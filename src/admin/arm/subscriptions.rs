@@ -231,6 +231,7 @@ async fn save(
     basis: ChangeBasis,
 ) -> Result<HttpResponse, AdminError> {
     let (key, registry, form) = (topic.key(), &input.control.registry, input.path.route.form);
+    input.plan_audit(&subscription_view(&requested, topic, form));
     if registry.needs_validation(&key, &requested) {
         input.lock.release();
         let saved = registry.validate(&key, requested, basis).await?;

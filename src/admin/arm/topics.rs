@@ -153,7 +153,7 @@ pub(super) async fn put(input: Input<'_>, path: TopicPath) -> Result<HttpRespons
     let control = input.control;
     let (existing, mut planned) = planned_change(input, path)?;
     planned.system_data = control.stamp(input.caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
-    Ok(shown(control, HttpResponse::Created(), &*save(control, planned).await?))
+    Ok(shown(control, HttpResponse::Created(), &*save(input, planned).await?))
 }
 
 /// The changes that a PUT would make.
@@ -196,7 +196,7 @@ pub(super) async fn patch(call: Call<'_>, path: &TopicPath) -> Result<HttpRespon
     let requested = RequestedTopic::patch(&topic.record(), call.body)?;
     let mut record = update(control, &topic, requested)?;
     record.system_data = control.stamp(call.caller, Some(record.system_data.as_ref()));
-    let saved = save(control, record).await?;
+    let saved = save(call.input, record).await?;
     // As in Azure.
     let response = if saved.namespace.is_some() { HttpResponse::Ok() } else { HttpResponse::Created() };
     Ok(shown(control, response, &saved))
@@ -236,7 +236,15 @@ pub(super) fn identify(requested: Option<&mut Identity>, before: Option<&Identit
     }
 }
 
-pub(super) async fn save(control: &Control, record: TopicRecord) -> Result<Arc<TopicRecord>, AdminError> {
+async fn save(input: Input<'_>, record: TopicRecord) -> Result<Arc<TopicRecord>, AdminError> {
+    match record.namespace {
+        Some(_) => input.plan_audit(&namespace_topic_view(&record)),
+        None => input.plan_audit(&topic_view(&record, &input.control.public_url)),
+    }
+    store(input.control, record).await
+}
+
+pub(super) async fn store(control: &Control, record: TopicRecord) -> Result<Arc<TopicRecord>, AdminError> {
     let saved = control.registry.put_topic(record).await?.record();
     info!(topic = saved.key(), edition = saved.edition, "topic saved");
     Ok(saved)

@@ -115,7 +115,7 @@ impl FaultInjector {
     }
 
     /// Starts a fault that lasts for `duration` from `now`, with `switch`, which receives its number. Ends the one that it
-    /// replaces.
+    /// replaces. Nothing else is changed if the limit is reached or `switch` fails.
     pub(super) fn start(
         &self,
         registry: &Registry,
@@ -123,7 +123,7 @@ impl FaultInjector {
         what: Value,
         now: Timestamp,
         duration: Duration,
-        switch: impl FnOnce(u64, &ChaosTargets),
+        switch: impl FnOnce(u64, &ChaosTargets) -> Result<(), AdminError>,
     ) -> Result<ActiveFaults, AdminError> {
         let older = |state: &InjectorState| {
             let same = |(_, (_, on)): &(&u64, &(ActiveFaults, Fault))| fault.is_single() && on.name() == fault.name();
@@ -141,9 +141,10 @@ impl FaultInjector {
         let number = state.last;
         let (since, until) = (now.to_string(), now.after(duration).to_string());
         let on = ActiveFaults { number, fault: fault.name().to_owned(), request: what, since, until };
+        // Under the lock, so that it cannot end before it starts. Behind the limit, so that a refused fault changes
+        // nothing.
+        switch(number, &self.targets)?;
         state.active.insert(number, (on.clone(), fault));
-        // Under the lock, so that it cannot end before it starts.
-        switch(number, &self.targets);
         Ok(on)
     }
 

@@ -33,6 +33,7 @@ use gridhook_engine::control::registry::{ChaosVictim, TaskKill};
 const POISON_DURATION: Duration = Duration::from_secs(600);
 
 /// Target of a fault.
+#[derive(Clone)]
 enum Victim {
     Actor(ChaosVictim),
     /// The dead-letter actor of any store.
@@ -88,7 +89,10 @@ pub(super) async fn stall(payload: web::Payload, control: web::Data<Control>) ->
     warn!(?body, "chaos: stalling an actor or the journal");
     let actor = match body.actor {
         StallTarget::Journal => {
-            let on = start_fault(&control, Fault::StallJournal, &body, most, |_, tools| tools.faults.stall(true))?;
+            let on = start_fault(&control, Fault::StallJournal, &body, most, |_, tools| {
+                tools.faults.stall(true);
+                Ok(())
+            })?;
             control.fault_injector.count(|counters| &mut counters.journal_stalls);
             return Ok(HttpResponse::Ok().json(on));
         }
@@ -99,16 +103,17 @@ pub(super) async fn stall(payload: web::Payload, control: web::Data<Control>) ->
     };
     let victim = control.choose_victim(actor, body.topic.as_deref(), body.subscription.as_deref())?;
     let (stalled, pause) = injector::pause(most);
-    control.inject(&victim, ActorFault::Stall(pause))?;
-    control.fault_injector.count(|counters| &mut counters.actors_stalled);
-    let (actor, topic, subscription) = victim.into_parts();
+    let (actor, topic, subscription) = victim.clone().into_parts();
     let actor = match actor {
         ActorKind::Topic => StallTarget::Topic,
         ActorKind::Subscription | ActorKind::Delivery | ActorKind::Random => StallTarget::Subscription,
         ActorKind::DeadLetter => StallTarget::DeadLetter,
     };
     let body = StallBody { actor, topic, subscription, duration: body.duration };
-    Ok(HttpResponse::Ok().json(start_fault(&control, Fault::Stall(stalled), &body, most, |_, _| {})?))
+    let inject = |_, _: &ChaosTargets| control.inject(&victim, ActorFault::Stall(pause));
+    let on = start_fault(&control, Fault::Stall(stalled), &body, most, inject)?;
+    control.fault_injector.count(|counters| &mut counters.actors_stalled);
+    Ok(HttpResponse::Ok().json(on))
 }
 
 /// `POST /chaos/writes`: fails the next writes of the journal, as a full disk does.
@@ -117,7 +122,10 @@ pub(super) async fn writes(payload: web::Payload, control: web::Data<Control>) -
     let most = body::time(&body.duration)?;
     body::check_writes(body.fail)?;
     warn!(?body, "chaos: failing writes of the journal");
-    let on = start_fault(&control, Fault::FailWrites, &body, most, |_, tools| tools.faults.fail(body.fail))?;
+    let on = start_fault(&control, Fault::FailWrites, &body, most, |_, tools| {
+        tools.faults.fail(body.fail);
+        Ok(())
+    })?;
     Ok(HttpResponse::Ok().json(on))
 }
 
@@ -144,7 +152,8 @@ pub(super) async fn responses(payload: web::Payload, control: web::Data<Control>
     warn!(?body, "chaos: injecting faults into responses of endpoints");
     let rule = FaultRule { faults: fault, owner, rate };
     let on = start_fault(&control, Fault::Responses, &body, most, |number, tools| {
-        tools.response_faults.begin(number, rule)
+        tools.response_faults.begin(number, rule);
+        Ok(())
     })?;
     Ok(HttpResponse::Ok().json(on))
 }
@@ -156,7 +165,12 @@ pub(super) async fn clock(payload: web::Payload, control: web::Data<Control>) ->
     let (back, by) = body::step(&body.step)?;
     warn!(?body, "chaos: stepping the wall clock");
     let on = start_fault(&control, Fault::Clock, &body, most, |_, tools| {
-        if back { tools.skew.behind(by) } else { tools.skew.ahead(by) }
+        if back {
+            tools.skew.behind(by)
+        } else {
+            tools.skew.ahead(by)
+        }
+        Ok(())
     })?;
     control.fault_injector.count(|counters| &mut counters.clock_steps);
     Ok(HttpResponse::Ok().json(on))
@@ -171,9 +185,10 @@ pub(super) async fn poison(payload: web::Payload, control: web::Data<Control>) -
     }
     let most = duration.as_deref().map_or(Ok(POISON_DURATION), body::time)?;
     warn!(topic, subscription, event_id, times, "chaos: an event ends each actor that processes it");
-    control.registry.poison(topic, subscription, event_id, *times)?;
-    let poison = Fault::Poison { topic: topic.clone(), subscription: subscription.clone() };
-    start_fault(&control, poison, &body, most, |_, _| {})?;
+    let fault = Fault::Poison { topic: topic.clone(), subscription: subscription.clone() };
+    start_fault(&control, fault, &body, most, |_, _| {
+        Ok(control.registry.poison(topic, subscription, event_id, *times)?)
+    })?;
     control.fault_injector.count(|counters| &mut counters.events_poisoned);
     Ok(HttpResponse::Ok().json(body))
 }
@@ -194,7 +209,7 @@ fn start_fault(
     fault: Fault,
     what: &impl Serialize,
     duration: Duration,
-    switch: impl FnOnce(u64, &ChaosTargets),
+    switch: impl FnOnce(u64, &ChaosTargets) -> Result<(), AdminError>,
 ) -> Result<ActiveFaults, AdminError> {
     let now = control.clock.now();
     let on = control.fault_injector.start(&control.registry, fault, value_of(what), now, duration, switch)?;

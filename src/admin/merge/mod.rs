@@ -5,6 +5,7 @@
 //! owner, and names them.
 
 mod events;
+mod fields;
 mod metrics;
 mod pages;
 mod parts;
@@ -14,13 +15,14 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+pub(super) use self::fields::{FieldRule, MergedFields, merged_fields};
 pub use self::metrics::exposition;
 use self::pages::query_of_shard;
 pub(super) use self::pages::{PageKeys, PagePart};
 pub(super) use self::parts::id_of_shard;
 pub use self::parts::{PartRequest, PartsMerge, SpreadShards, shard_in, shard_in_path};
+pub use self::reports::add_work;
 pub(super) use self::reports::{LINES_MAX, TopPart};
-pub use self::reports::{add_work, sum};
 use super::Merge;
 
 /// The answer of a shard.
@@ -76,7 +78,7 @@ impl Merge {
             Self::Jobs => reports::jobs(query, answers)?,
             Self::Supervision => reports::supervision(query, answers)?,
             Self::Clock => reports::clock(answers)?,
-            Self::Sum => fold(answers, reports::sum)?,
+            Self::Sum => fold(answers, |all, more| FieldRule::Fields(&fields::CHAOS).join(all, more))?,
             Self::Union => fold(answers, pages::union)?,
             Self::Found | Self::Each | Self::Lines | Self::InTurn | Self::Metrics => {
                 answers.first().map(ShardAnswer::read).transpose()?.unwrap_or_default()

@@ -1,6 +1,6 @@
 //! A request about a spread topic, of which each shard has a part: what each shard is asked, and the answers as one.
 //!
-//! - Figures are added. Instants and durations are those of the part that is furthest behind.
+//! - Each figure has a rule of its own ([`fields`]).
 //! - Each item of a list has the shard it is from. Sequence numbers are of a shard.
 //! - Ids that a later request names have their shard: `2:ID`, several with commas between them.
 //! - The position of a page has a place for each shard.
@@ -14,7 +14,12 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use url::form_urlencoded;
 
-use super::{ShardAnswer, events, pages::instant};
+use super::{
+    ShardAnswer, events,
+    fields::{self, MergedFields},
+    pages::instant,
+};
+use crate::metrics::METRICS;
 
 /// How the answers of the shards of a spread topic become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,6 +149,21 @@ impl PartsMerge {
         }
     }
 
+    /// The types of its responses.
+    fn tables(self) -> Vec<&'static MergedFields> {
+        match self {
+            Self::Figures => vec![&fields::SUBSCRIPTION_STATUS, &fields::TOPIC_STATUS, &METRICS],
+            Self::Commands => vec![&fields::SUBSCRIPTION_STATUS],
+            Self::Pages => vec![&fields::TRACE, &fields::LEDGER],
+            // Merged by `events`.
+            Self::Events => vec![],
+            Self::Tests => vec![&fields::FILTER_TEST, &fields::TRANSFORM_TEST],
+            Self::DeadLetters => vec![&fields::DEAD_LETTERS, &fields::PURGED, &fields::REDRIVE_STARTED],
+            Self::Replays => vec![&fields::REPLAY, &fields::REPLAYS, &fields::REPLAY_DRY_RUN],
+            Self::Retries => vec![&fields::RETRIED],
+        }
+    }
+
     /// What a shard is asked; [`None`] if it is not.
     pub fn request_of(self, shard: usize, shards: SpreadShards, asked: &PartRequest) -> Option<PartRequest> {
         let mut of_shard = asked.clone();
@@ -213,30 +233,32 @@ impl PartsMerge {
         if self == Self::Events {
             return events::newest(&asked.query, answers, shards.count);
         }
-        let (mut all, mut places) = (Value::Null, vec![None; shards.count]);
+        let (mut all, mut places) = (None::<Map<String, Value>>, vec![None; shards.count]);
+        let tables = self.tables();
         for answer in answers {
-            let mut part: Value = answer.read()?;
-            if let Value::Object(part) = &mut part {
-                places[answer.shard] = position_in(part);
-                // Given events are of no shard.
-                if self != Self::Tests || answers.len() > 1 {
-                    mark(part, self, shards, answer.shard);
-                }
+            let mut part: Map<String, Value> = answer.read()?;
+            places[answer.shard] = position_in(&part);
+            // Given events are of no shard.
+            if self != Self::Tests || answers.len() > 1 {
+                mark(&mut part, self, shards, answer.shard);
             }
-            join("", &mut all, part);
-        }
-        if let Value::Object(all) = &mut all {
-            if let Some(position) = Places::text(&places) {
-                set_position(all, asked, &position);
-            }
-            if let Some(Value::Array(lines)) = all.get_mut("lines") {
-                sort_by_time(lines);
-            }
-            if !missing.is_empty() {
-                all.insert("missingShards".to_owned(), missing.into());
+            match (&mut all, MergedFields::choose(&tables, &part)) {
+                (Some(all), Some(fields)) => fields.join(all, part),
+                (Some(_), None) => {}
+                (all @ None, _) => *all = Some(part),
             }
         }
-        Ok(all)
+        let Some(mut all) = all else { return Ok(Value::Null) };
+        if let Some(position) = Places::text(&places) {
+            set_position(&mut all, asked, &position);
+        }
+        if let Some(Value::Array(lines)) = all.get_mut("lines") {
+            sort_by_time(lines);
+        }
+        if !missing.is_empty() {
+            all.insert("missingShards".to_owned(), missing.into());
+        }
+        Ok(all.into())
     }
 }
 
@@ -375,122 +397,5 @@ fn mark(part: &mut Map<String, Value>, merge: PartsMerge, shards: SpreadShards, 
                 prefix(item);
             }
         }
-    }
-}
-
-/// Figures that all parts have in common.
-const SAME: [&str; 9] = [
-    "subscriptions",
-    "maxRequestsPerSecond",
-    "responseTimeoutInSeconds",
-    "eventsPerRequest",
-    "job",
-    "fromSequence",
-    "toSequence",
-    "timeToLiveSeconds",
-    "le",
-];
-
-/// Figures of which the largest counts.
-const LARGEST: [&str; 9] = [
-    "oldestUnreadAgeSeconds",
-    "backlogAgeSeconds",
-    "incarnation",
-    "etaSeconds",
-    "last",
-    "p50",
-    "p99",
-    "longest",
-    "consecutiveSuspensions",
-];
-
-/// Instants of which the first counts …
-const FIRST: [&str; 5] = ["oldestUnread", "nextDue", "logFrom", "started", "oldest"];
-
-/// … or the last.
-const LAST: [&str; 4] = ["now", "changed", "lastEnd", "waitsUntil"];
-
-fn join(key: &str, all: &mut Value, more: Value) {
-    match (all, more) {
-        (_, Value::Null) => {}
-        (all @ Value::Null, more) => *all = more,
-        (all @ Value::Object(_), more @ Value::Object(_)) if key == "health" => {
-            let of = |health: &Value| severity(health.get("state").and_then(Value::as_str).unwrap_or_default());
-            if of(&more) > of(all) {
-                *all = more;
-            }
-        }
-        (Value::Object(all), Value::Object(more)) => {
-            let is_average = all.get("aggregation").is_some_and(|aggregation| aggregation == "Average");
-            for (key, value) in more {
-                let known = all.entry(key.clone()).or_insert(Value::Null);
-                if is_average && key == "timeseries" { keep_larger(known, value) } else { join(&key, known, value) }
-            }
-        }
-        (Value::Array(all), Value::Array(more)) => {
-            for item in more {
-                let is_same = |known: &&mut Value| {
-                    // Series, metrics and buckets of a histogram.
-                    ["dimensions", "timeseries", "le"].into_iter().any(|key| item.get(key).is_some())
-                        && ["dimensions", "name", "le"].into_iter().all(|key| known.get(key) == item.get(key))
-                };
-                match all.iter_mut().find(is_same) {
-                    Some(known) => join("", known, item),
-                    None => all.push(item),
-                }
-            }
-        }
-        (all @ Value::Number(_), Value::Number(more)) => {
-            if let Some(joined) = joined(key, all, &more.into()) {
-                *all = joined;
-            }
-        }
-        (Value::Bool(all), Value::Bool(more)) => *all |= more,
-        (all @ Value::String(_), Value::String(more)) => join_text(key, all, more),
-        (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_), _) => {}
-    }
-}
-
-fn join_text(key: &str, all: &mut Value, more: String) {
-    let known = all.as_str().unwrap_or_default();
-    let replaces = match key {
-        "state" => more == "running",
-        "health" => severity(&more) > severity(known),
-        _ if FIRST.contains(&key) => instant(&more) < instant(known),
-        _ if LAST.contains(&key) => instant(&more) > instant(known),
-        _ => false,
-    };
-    if key == "id" && known.contains(':') {
-        *all = format!("{known},{more}").into();
-    } else if replaces {
-        *all = more.into();
-    }
-}
-
-fn joined(key: &str, all: &Value, more: &Value) -> Option<Value> {
-    if SAME.contains(&key) {
-        return None;
-    }
-    let is_largest = LARGEST.contains(&key);
-    if let (Some(a), Some(b)) = (all.as_u64(), more.as_u64()) {
-        return Some(if is_largest { a.max(b) } else { a.saturating_add(b) }.into());
-    }
-    let (a, b) = (all.as_f64()?, more.as_f64()?);
-    Some(json!(if is_largest { a.max(b) } else { a + b }))
-}
-
-/// An average of averages is none: the larger one is reported.
-fn keep_larger(all: &mut Value, more: Value) {
-    let first = |series: &Value| series.get(0).and_then(|series| series.get("value")).and_then(Value::as_f64);
-    if first(&more) > first(all) {
-        *all = more;
-    }
-}
-
-fn severity(health: &str) -> u8 {
-    match health {
-        "suspended" => 2,
-        "probing" => 1,
-        _ => 0,
     }
 }

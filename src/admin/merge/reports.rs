@@ -109,26 +109,47 @@ fn rates(a: Option<f64>, b: Option<f64>) -> Option<f64> {
 }
 
 pub(crate) fn add_top_line(line: &mut TopLine, more: TopLine) {
-    if severity(&more.health) > severity(&line.health) {
-        line.health = more.health;
+    // Each field by name: a new one does not compile without a rule.
+    let TopLine {
+        topic: _,
+        subscription: _,
+        endpoint: _,
+        held_by,
+        health,
+        delivered_per_second,
+        requests_per_second,
+        failed_per_second,
+        success_share,
+        backlog,
+        oldest_unread_age_seconds,
+        pending,
+        next_due,
+        in_flight,
+        concurrency,
+        delivered,
+        dead_lettered,
+        dropped,
+    } = more;
+    if severity(&health) > severity(&line.health) {
+        line.health = health;
     }
-    line.held_by = line.held_by.take().or(more.held_by);
-    line.delivered_per_second = rates(line.delivered_per_second, more.delivered_per_second);
-    line.requests_per_second = rates(line.requests_per_second, more.requests_per_second);
-    line.failed_per_second = rates(line.failed_per_second, more.failed_per_second);
-    line.success_share = line.success_share.into_iter().chain(more.success_share).reduce(f64::min);
-    line.backlog += more.backlog;
-    line.oldest_unread_age_seconds = line.oldest_unread_age_seconds.max(more.oldest_unread_age_seconds);
-    line.pending += more.pending;
+    line.held_by = line.held_by.take().or(held_by);
+    line.delivered_per_second = rates(line.delivered_per_second, delivered_per_second);
+    line.requests_per_second = rates(line.requests_per_second, requests_per_second);
+    line.failed_per_second = rates(line.failed_per_second, failed_per_second);
+    line.success_share = line.success_share.into_iter().chain(success_share).reduce(f64::min);
+    line.backlog += backlog;
+    line.oldest_unread_age_seconds = line.oldest_unread_age_seconds.max(oldest_unread_age_seconds);
+    line.pending += pending;
     let due = |due: &Option<String>| due.as_deref().and_then(instant);
-    if line.next_due.is_none() || (more.next_due.is_some() && due(&more.next_due) < due(&line.next_due)) {
-        line.next_due = more.next_due;
+    if line.next_due.is_none() || (next_due.is_some() && due(&next_due) < due(&line.next_due)) {
+        line.next_due = next_due;
     }
-    line.in_flight += more.in_flight;
-    line.concurrency += more.concurrency;
-    line.delivered += more.delivered;
-    line.dead_lettered += more.dead_lettered;
-    line.dropped += more.dropped;
+    line.in_flight += in_flight;
+    line.concurrency += concurrency;
+    line.delivered += delivered;
+    line.dead_lettered += dead_lettered;
+    line.dropped += dropped;
 }
 
 fn severity(health: &HealthView) -> u8 {
@@ -140,18 +161,35 @@ fn severity(health: &HealthView) -> u8 {
 }
 
 pub(crate) fn add_top_report(report: &mut TopReport, more: TopReport) {
-    report.window_seconds = report.window_seconds.or(more.window_seconds);
-    report.subscriptions += more.subscriptions;
-    report.suspended += more.suspended;
-    report.held += more.held;
-    report.in_flight += more.in_flight;
-    report.backlog += more.backlog;
-    report.pending += more.pending;
-    report.dead_lettered += more.dead_lettered;
-    report.dropped += more.dropped;
-    report.delivered_per_second = rates(report.delivered_per_second, more.delivered_per_second);
-    report.failed_per_second = rates(report.failed_per_second, more.failed_per_second);
-    report.matching += more.matching;
+    let TopReport {
+        now: _,
+        window_seconds,
+        subscriptions,
+        suspended,
+        held,
+        in_flight,
+        backlog,
+        pending,
+        dead_lettered,
+        dropped,
+        delivered_per_second,
+        failed_per_second,
+        matching,
+        top: _,
+        missing_shards: _,
+    } = more;
+    report.window_seconds = report.window_seconds.or(window_seconds);
+    report.subscriptions += subscriptions;
+    report.suspended += suspended;
+    report.held += held;
+    report.in_flight += in_flight;
+    report.backlog += backlog;
+    report.pending += pending;
+    report.dead_lettered += dead_lettered;
+    report.dropped += dropped;
+    report.delivered_per_second = rates(report.delivered_per_second, delivered_per_second);
+    report.failed_per_second = rates(report.failed_per_second, failed_per_second);
+    report.matching += matching;
 }
 
 pub(super) fn jobs(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
@@ -284,8 +322,8 @@ pub fn add_work(all: &mut Map<String, Value>, shard: usize, mut more: Map<String
     }
 }
 
-/// Adds numbers, and joins lists.
-pub fn sum(all: &mut Value, more: Value) {
+/// Adds what the lines count, and joins lists.
+fn sum(all: &mut Value, more: Value) {
     match (all, more) {
         (Value::Array(all), Value::Array(more)) => all.extend(more),
         (Value::Object(all), Value::Object(more)) => {

@@ -6,6 +6,10 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::figures::{SubscriptionFigures, error_type};
+use crate::merge::{
+    FieldRule::{First, ItemsBy, Sum},
+    merged_fields,
+};
 use gridhook_policy::record::lease::StepKind;
 use gridhook_record::{subscription::SubscriptionRecord, topic::TopicRecord};
 
@@ -27,6 +31,12 @@ pub(super) struct AzureSeries {
     /// Value of the series, in the unit of the metric
     value: f64,
 }
+
+merged_fields! { AZURE_SERIES: AzureSeries = AzureSeries { dimensions: First, value: Sum } }
+
+merged_fields! { AZURE_METRIC: AzureMetric = AzureMetric {
+    name: First, unit: First, aggregation: First, timeseries: ItemsBy("dimensions", &AZURE_SERIES),
+} }
 
 impl AzureMetric {
     fn count(name: &'static str, timeseries: Vec<AzureSeries>) -> Self {

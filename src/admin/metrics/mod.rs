@@ -36,7 +36,7 @@ use actix_web::{
 
 pub use self::series::SeriesLimits;
 pub(super) use self::series::{Activity, SeriesSelection};
-pub(super) use self::view::MetricsView;
+pub(super) use self::view::{METRICS, MetricsView};
 use self::{figures::SubscriptionFigures, scrape::NamedSubscription};
 use super::{
     AdminError, Control,

@@ -6,8 +6,14 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
-    azure::{self, AzureMetric},
+    azure::{self, AZURE_METRIC, AzureMetric},
     figures::{SubscriptionCounters, SubscriptionFigures, SubscriptionGauges, by_end},
+};
+use crate::merge::{
+    FieldRule::{
+        Any, Earliest, Fields, FieldsOfEach, First, ItemsBy, Largest, Latest, Metrics, Sum, SumOfEach, WorstHealth,
+    },
+    merged_fields,
 };
 use gridhook_event::Timestamp;
 use gridhook_metrics::HistogramCounts;
@@ -19,6 +25,7 @@ use gridhook_subscription::PHASE_NAMES;
 #[serde(rename_all = "camelCase")]
 #[schema(as = SubscriptionMetrics)]
 pub(crate) struct MetricsView {
+    /// Key of the topic, such as `orders` or `domain:shop`
     topic: String,
     subscription: String,
     /// Time of the measurement
@@ -26,6 +33,7 @@ pub(crate) struct MetricsView {
     /// Metrics with Azure Monitor's names and dimensions. Counts start when the event subscription was created, the
     /// duration at `measuredSince`.
     metrics: Vec<AzureMetric>,
+    /// Present state of the event subscription
     state: StateView,
     counts: CountersView,
     /// Start of the process, from which durations and restarts are measured
@@ -68,11 +76,14 @@ struct CountersView {
     matched: u64,
     delivered: u64,
     canceled: u64,
+    /// Number of delivered events of replays and redrives
     replayed: u64,
     late: u64,
     /// Number of attempts since the event subscription was created
     attempts: BTreeMap<String, u64>,
+    /// Number of dead-lettered events by reason
     dead_lettered: BTreeMap<String, u64>,
+    /// Number of dropped events by reason
     dropped: BTreeMap<String, u64>,
     /// Counts of operations by pulling clients, one for each event
     leases: BTreeMap<String, u64>,
@@ -93,7 +104,9 @@ struct DeadLettersView {
 #[schema(as = SubscriptionMetricsActor)]
 struct ActorView {
     incarnation: u64,
+    /// Number of restarts by cause of the end
     restarts: BTreeMap<&'static str, u64>,
+    /// Number of events in quarantine, because processing them ended the actor
     quarantined: u64,
 }
 
@@ -125,6 +138,38 @@ struct BucketView {
     /// Number of values up to the bound
     count: u64,
 }
+
+merged_fields! { STATE: StateView = StateView {
+    health: WorstHealth, held: Any, cause: First, since: First, until: First, consecutive_suspensions: Largest,
+    failures: Largest, backlog: Sum, backlog_age_seconds: Largest, time_to_live_seconds: First, pending: Sum, next_due: Earliest,
+    dead_letters_waiting: Sum, in_flight: Sum, late_requests: Sum, concurrency_limit: Sum, events_per_request: First,
+    requests_per_second: Sum,
+} }
+
+merged_fields! { DEAD_LETTERS: DeadLettersView = DeadLettersView {
+    written: Sum, lost: Sum, redriven: Sum, purged: Sum, files: Sum,
+} }
+
+merged_fields! { COUNTS: CountersView = CountersView {
+    passed: Sum, filtered: Sum, matched: Sum, delivered: Sum, canceled: Sum, replayed: Sum, late: Sum, attempts: SumOfEach,
+    dead_lettered: SumOfEach, dropped: SumOfEach, leases: SumOfEach, dead_letters: Fields(&DEAD_LETTERS),
+} }
+
+merged_fields! { ACTOR: ActorView = ActorView { incarnation: Largest, restarts: SumOfEach, quarantined: Sum } }
+
+merged_fields! { BUCKET: BucketView = BucketView { le: First, count: Sum } }
+
+merged_fields! { HISTOGRAM: HistogramView = HistogramView { count: Sum, sum: Sum, buckets: ItemsBy("le", &BUCKET) } }
+
+merged_fields! { HISTOGRAMS: HistogramsView = HistogramsView {
+    response_seconds: Fields(&HISTOGRAM), queue_wait_seconds: Fields(&HISTOGRAM), delivery_seconds: Fields(&HISTOGRAM),
+    batch_events: Fields(&HISTOGRAM), phase_seconds: FieldsOfEach(&HISTOGRAM),
+} }
+
+merged_fields! { METRICS: MetricsView = MetricsView {
+    topic: First, subscription: First, at: Latest, metrics: Metrics(&AZURE_METRIC), state: Fields(&STATE),
+    counts: Fields(&COUNTS), measured_since: Earliest, actor: Fields(&ACTOR), histograms: Fields(&HISTOGRAMS),
+} }
 
 impl MetricsView {
     pub(super) fn new(

@@ -49,7 +49,9 @@ fn hidden(at: &str, value: &Value) -> Value {
             Some((base, _)) => format!("{base}?[hidden]").into(),
             None => value.clone(),
         },
-        ("secrets", Value::Array(secrets)) => secrets.iter().map(|_| "[hidden]").collect(),
+        ("secrets", Value::Array(secrets)) => {
+            secrets.iter().map(|secret| secrets::hidden_signing(secret.as_str().unwrap_or_default())).collect()
+        }
         ("deliveryAttributeMappings", Value::Array(mappings)) => {
             let mut mappings = mappings.clone();
             secrets::hide_attributes(&mut mappings);

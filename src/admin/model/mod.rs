@@ -322,6 +322,34 @@ fn check_same_name(given: Option<&str>, name: &str) -> Result<(), InvalidRequest
     }
 }
 
+/// Maximum number of tags of a resource, as in Azure.
+const TAGS_MAX: usize = 50;
+
+/// Maximum length of the name of a tag, as in Azure.
+const TAG_NAME_CHARS_MAX: usize = 512;
+
+/// Maximum length of the value of a tag, as in Azure.
+const TAG_VALUE_CHARS_MAX: usize = 256;
+
+fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), InvalidRequest> {
+    if tags.len() > TAGS_MAX {
+        return Err(InvalidRequest::new("tags", format!("has {} tags; allowed are {TAGS_MAX}", tags.len())));
+    }
+    for (name, value) in tags {
+        let lengths = [name.chars().count(), value.chars().count()];
+        if lengths[0] > TAG_NAME_CHARS_MAX || lengths[1] > TAG_VALUE_CHARS_MAX {
+            let shown: String = name.chars().take(TAG_VALUE_CHARS_MAX).collect();
+            let problem = format!(
+                "has the tag \"{shown}\" with a name of {} and a value of {} characters; allowed are {TAG_NAME_CHARS_MAX} and \
+                 {TAG_VALUE_CHARS_MAX}",
+                lengths[0], lengths[1],
+            );
+            return Err(InvalidRequest::new("tags", problem));
+        }
+    }
+    Ok(())
+}
+
 fn check_name(what: &str, name: &str, max: usize) -> Result<(), InvalidRequest> {
     let legal =
         (3..=max).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');

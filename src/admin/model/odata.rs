@@ -6,6 +6,9 @@ use super::InvalidRequest;
 /// Maximum nesting, because the parser is recursive.
 const DEPTH_MAX: usize = 32;
 
+/// Maximum number of comparisons, each of which every resource of the list is compared with.
+const TERMS_MAX: usize = 100;
+
 const ALLOWED: &str = "allowed are contains(name, 'text'), name eq 'text' and name ne 'text', joined by and, or, not and \
                        parentheses";
 
@@ -27,7 +30,7 @@ pub enum NameFilter {
 impl NameFilter {
     /// Reads a `$filter`.
     pub fn read(text: &str) -> Result<Self, InvalidRequest> {
-        let mut reader = ODataParser { tokens: tokens(text)?, at: 0 };
+        let mut reader = ODataParser { tokens: tokens(text)?, at: 0, terms: 0 };
         let names = reader.either(0)?;
         match reader.next() {
             None => Ok(names),
@@ -102,6 +105,7 @@ fn quoted(rest: &str) -> Result<(String, usize), InvalidRequest> {
 struct ODataParser {
     tokens: Vec<ODataToken>,
     at: usize,
+    terms: usize,
 }
 
 impl ODataParser {
@@ -170,7 +174,12 @@ impl ODataParser {
         }
     }
 
+    /// The text of a comparison.
     fn text(&mut self) -> Result<String, InvalidRequest> {
+        self.terms += 1;
+        if self.terms > TERMS_MAX {
+            return Err(InvalidRequest::new("$filter", format!("has more than {TERMS_MAX} comparisons")));
+        }
         match self.next() {
             Some(ODataToken::Text(text)) => Ok(text),
             other => Err(unexpected(other)),

@@ -10,7 +10,7 @@ use serde_json::Value;
 pub(crate) use self::ingress::settle_ingress;
 pub use self::view::topic_view;
 use super::{
-    Editions, Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_name, check_same_name,
+    Editions, Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_name, check_same_name, check_tags,
     drop_read_only, merge, parse, read, refuse_unsupported, value_of,
 };
 use crate::model::topic::ingress::ingress_body;
@@ -119,10 +119,12 @@ impl TopicSpec {
         if let Some(info) = &properties.event_type_info {
             check_event_types(info)?;
         }
+        let tags = body.tags.unwrap_or_default();
+        check_tags(&tags)?;
         Ok(Self {
             kind,
             location: body.location,
-            tags: body.tags.unwrap_or_default(),
+            tags,
             input_schema: properties.input_schema.map(|given| schema_of(&given)).transpose()?,
             edition: properties.edition,
             ingress: IngressBody {

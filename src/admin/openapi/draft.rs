@@ -178,7 +178,9 @@ impl OperationBuilder {
             }
         }
         if *method == Method::GET {
-            return self;
+            let known = json!({"description": "The resource has an ETag of the request"});
+            self.answers.insert("304".to_owned(), known);
+            return self.header("If-None-Match", "ETags that the client knows: with one of them the response is 304");
         }
         let draft = self
             .header("If-Match", "ETags that the resource must have: one of a list, or `*` for any")

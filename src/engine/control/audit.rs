@@ -1,11 +1,13 @@
 //! The audit trail: what operators did and tried to do, stored in the journal and bounded by number and age.
 //!
-//! Refusals without an identity cost an attacker nothing. At most one a second is stored, with the number of those between, and
-//! at most a tenth of the records are such refusals, so that they cannot push out the others.
-//!
-//! Operators that are no administrators of the whole server push out their own records first: when the trail is full,
-//! the oldest record goes of the one with most, if that is more than a tenth, or of all of them, if they have more than
-//! half.
+//! - The record of a change is in the batch of the journal that makes the change ([`write_changes`]), so that neither
+//!   is there without the other. The task of the operation carries it ([`AuditedOperation`]).
+//! - Attempts (refused requests and sign-ins) cost a client nothing. Of each identity a few are recorded at once and
+//!   then one a second, with the number of those between. They have a limit of their own, so that they never remove the
+//!   record of a change.
+//! - At a limit the identity with the most records loses its oldest: of operators that are no administrators of the
+//!   whole server, if one of them has more than a tenth or all of them more than half, else of all. So no identity can
+//!   remove the records of the others.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -17,16 +19,24 @@ use super::{
     registry::{Error, json, parse},
     system_events::SystemEvents,
 };
+use gridhook_clock::Clock;
 use gridhook_event::Timestamp;
+use gridhook_journal as journal;
 use gridhook_journal::{Journal, MetaChange};
-use gridhook_record::audit::AuditRecord;
+use gridhook_record::audit::{AuditChange, AuditRecord};
 use gridhook_store::keys::MetaKind;
 
-/// Interval between two stored refusals without an identity.
-const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
+/// Number of attempts of an identity that are recorded at once …
+const ATTEMPT_BURST: u32 = 10;
 
-/// Share of the records that refusals without an identity may have.
-const REFUSAL_SHARE: usize = 10;
+/// … before one is recorded in this interval.
+const ATTEMPT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Attempts may have this share of the number of changes, besides them.
+const ATTEMPT_SHARE: usize = 10;
+
+/// Number of identities above which those are forgotten that may have a full burst again.
+const LIMITED_IDENTITIES: usize = 1_024;
 
 /// Share of a full trail that one operator may have who is no administrator.
 const OPERATOR_SHARE: usize = 10;
@@ -43,10 +53,19 @@ const EXPIRED_MAX: usize = 100;
 /// The bounds of the audit trail.
 #[derive(Clone, Copy, Debug)]
 pub struct AuditLimits {
-    /// Maximum number of records; 0 stores nothing.
+    /// Maximum number of records of changes; 0 stores nothing. Attempts may have a tenth of it besides.
     pub records: usize,
     /// The time that a record is kept.
     pub retention: Duration,
+}
+
+impl AuditLimits {
+    fn records_of(self, class: RecordClass) -> usize {
+        match class {
+            RecordClass::Change => self.records,
+            RecordClass::Attempt => (self.records / ATTEMPT_SHARE).max(1),
+        }
+    }
 }
 
 /// The audit trail of a server.
@@ -57,100 +76,318 @@ pub struct AuditTrail {
     system_events: Option<Arc<SystemEvents>>,
 }
 
+/// What a record counts as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum RecordClass {
+    /// Something was changed, revealed or commanded, or may have been.
+    Change,
+    /// A refused request, or a sign-in.
+    Attempt,
+}
+
+impl RecordClass {
+    fn from_record(record: &AuditRecord) -> Self {
+        let is_attempt = (400..500).contains(&record.status) || record.is_sign_in();
+        if is_attempt { Self::Attempt } else { Self::Change }
+    }
+}
+
+/// The identity whose records count together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct RecordHolder {
+    class: RecordClass,
+    /// Kind of identity and name; [`None`] if nobody was authenticated.
+    identity: Option<Arc<str>>,
+    /// Whether it had the role admin for the whole server.
+    is_administrator: bool,
+}
+
+impl RecordHolder {
+    fn from_record(record: &AuditRecord) -> Self {
+        let kind = record.identity_type.as_deref().unwrap_or_default();
+        Self {
+            class: RecordClass::from_record(record),
+            identity: record.operator.as_deref().map(|name| format!("{kind} {name}").into()),
+            is_administrator: record.is_administrator,
+        }
+    }
+}
+
 /// What is stored, oldest first.
 #[derive(Default)]
 struct AuditIndex {
     entries: VecDeque<IndexEntry>,
     next: u64,
-    refusals: usize,
-    /// The numbers of records of operators that are no administrators.
-    of_operators: HashMap<Arc<str>, usize>,
-    last_refusal: Option<Timestamp>,
-    suppressed: u64,
+    holders: HashMap<RecordHolder, usize>,
+    attempts: AttemptLimiter,
+    /// Deletions whose write failed.
+    deferred: Vec<MetaChange>,
 }
 
+#[derive(Clone)]
 struct IndexEntry {
     number: u64,
     at: Timestamp,
-    author: RecordAuthor,
-}
-
-#[derive(PartialEq, Eq)]
-enum RecordAuthor {
-    /// Nobody was authenticated.
-    Nobody,
-    /// An administrator of the whole server.
-    Administrator,
-    /// Another operator, by kind of identity and name.
-    Operator(Arc<str>),
+    holder: RecordHolder,
 }
 
 impl AuditIndex {
     /// Removes the entry at `index`, and returns the deletion of its record.
     fn remove(&mut self, index: usize) -> Option<MetaChange> {
         let entry = self.entries.remove(index)?;
-        match &entry.author {
-            RecordAuthor::Nobody => self.refusals -= 1,
-            RecordAuthor::Administrator => {}
-            RecordAuthor::Operator(name) => match self.of_operators.get_mut(name) {
-                Some(count) if *count > 1 => *count -= 1,
-                Some(_) | None => drop(self.of_operators.remove(name)),
-            },
+        if let Some(count) = self.holders.get_mut(&entry.holder) {
+            *count -= 1;
+            if *count == 0 {
+                self.holders.remove(&entry.holder);
+            }
         }
         Some(MetaChange::Delete(MetaKind::Audit, name(entry.number)))
     }
 
     fn push(&mut self, number: u64, record: &AuditRecord) {
-        let author = match &record.operator {
-            None => RecordAuthor::Nobody,
-            Some(_) if record.is_administrator => RecordAuthor::Administrator,
-            Some(name) => {
-                let name = format!("{} {name}", record.identity_type.as_deref().unwrap_or_default());
-                let known = self.of_operators.get_key_value(&*name).map(|(name, _)| Arc::clone(name));
-                RecordAuthor::Operator(known.unwrap_or_else(|| name.into()))
-            }
-        };
-        match &author {
-            RecordAuthor::Nobody => self.refusals += 1,
-            RecordAuthor::Administrator => {}
-            RecordAuthor::Operator(name) => *self.of_operators.entry(Arc::clone(name)).or_default() += 1,
+        let mut holder = RecordHolder::from_record(record);
+        if let Some((known, _)) = self.holders.get_key_value(&holder) {
+            holder = known.clone();
         }
+        *self.holders.entry(holder.clone()).or_default() += 1;
         self.next = number + 1;
-        self.entries.push_back(IndexEntry { number, at: record.at, author });
+        self.entries.push_back(IndexEntry { number, at: record.at, holder });
     }
 
-    /// The index of the record that goes when the trail is full.
-    fn dispensable(&self, limits: AuditLimits) -> usize {
-        let most = self.of_operators.iter().max_by_key(|(_, count)| **count);
-        let busiest =
-            most.filter(|(_, count)| **count > (limits.records / OPERATOR_SHARE).max(1)).map(|(name, _)| name);
-        let is_share_full = self.of_operators.values().sum::<usize>() > limits.records / OPERATORS_SHARE;
-        let is_dispensable = |entry: &IndexEntry| match (&entry.author, busiest) {
-            (RecordAuthor::Operator(name), Some(busiest)) => name == busiest,
-            (RecordAuthor::Operator(_), None) => true,
-            (RecordAuthor::Nobody | RecordAuthor::Administrator, _) => false,
-        };
-        if busiest.is_none() && !is_share_full {
-            return 0;
-        }
-        self.entries.iter().position(is_dispensable).unwrap_or_default()
+    /// Adds a record. Returns its write, and the deletions of what exceeds the limits.
+    fn add(&mut self, record: &AuditRecord, limits: AuditLimits) -> Vec<MetaChange> {
+        let number = self.next;
+        self.push(number, record);
+        let mut changes = vec![put(number, record)];
+        changes.extend(self.trim(limits, record.at));
+        changes
+    }
+
+    fn has(&self, number: u64) -> bool {
+        self.entries.binary_search_by_key(&number, |entry| entry.number).is_ok()
     }
 
     /// Removes what exceeds the limits.
     fn trim(&mut self, limits: AuditLimits, now: Timestamp) -> Vec<MetaChange> {
-        let mut deleted = Vec::new();
-        if self.refusals > (limits.records / REFUSAL_SHARE).max(1) {
-            let oldest = self.entries.iter().position(|entry| entry.author == RecordAuthor::Nobody);
-            deleted.extend(oldest.and_then(|oldest| self.remove(oldest)));
+        let mut deleted = std::mem::take(&mut self.deferred);
+        for class in [RecordClass::Change, RecordClass::Attempt] {
+            while self.count_of(class) > limits.records_of(class) {
+                let dispensable = self.find_dispensable(class, limits.records_of(class));
+                deleted.extend(dispensable.and_then(|index| self.remove(index)));
+            }
         }
-        while self.entries.len() > limits.records {
-            deleted.extend(self.remove(self.dispensable(limits)));
-        }
-        let is_expired = |oldest: &IndexEntry| now.since(oldest.at) > limits.retention;
-        while deleted.len() < EXPIRED_MAX && self.entries.front().is_some_and(is_expired) {
+        let mut expired = 0;
+        while expired < EXPIRED_MAX
+            && self.entries.front().is_some_and(|oldest| now.since(oldest.at) > limits.retention)
+        {
             deleted.extend(self.remove(0));
+            expired += 1;
         }
         deleted
+    }
+
+    fn count_of(&self, class: RecordClass) -> usize {
+        self.holders.iter().filter(|(holder, _)| holder.class == class).map(|(_, count)| count).sum()
+    }
+
+    /// The place of the record that goes when there is one too many of this class.
+    fn find_dispensable(&self, class: RecordClass, limit: usize) -> Option<usize> {
+        let of_class = || self.holders.iter().filter(|(holder, _)| holder.class == class);
+        let of_operators = || of_class().filter(|(holder, _)| !holder.is_administrator).map(|(_, count)| *count);
+        let most_of_operators = of_operators().max().unwrap_or_default();
+        let is_share_exceeded = most_of_operators > (limit / OPERATOR_SHARE).max(1)
+            || of_operators().sum::<usize>() > limit / OPERATORS_SHARE;
+        let most = if is_share_exceeded { most_of_operators } else { of_class().map(|(_, count)| *count).max()? };
+        let is_dispensable = |holder: &RecordHolder| {
+            let may_lose = !(is_share_exceeded && holder.is_administrator);
+            may_lose && holder.class == class && self.holders.get(holder) == Some(&most)
+        };
+        self.entries.iter().position(|entry| is_dispensable(&entry.holder))
+    }
+}
+
+/// Limits how often the attempts of an identity are recorded.
+#[derive(Default)]
+struct AttemptLimiter(HashMap<Option<Arc<str>>, RecentAttempts>);
+
+#[derive(Default)]
+struct RecentAttempts {
+    /// The time from which a full burst is free again.
+    free_from: Timestamp,
+    suppressed: u64,
+}
+
+impl AttemptLimiter {
+    /// Whether an attempt is recorded; then with the number of those that were not since the last one.
+    fn admit(&mut self, identity: Option<Arc<str>>, now: Timestamp) -> Option<u64> {
+        if self.0.len() > LIMITED_IDENTITIES {
+            self.0.retain(|_, recent| recent.free_from > now);
+        }
+        let recent = self.0.entry(identity).or_default();
+        let burst_end = now.after(ATTEMPT_INTERVAL * ATTEMPT_BURST);
+        // Not later than the end of a burst, because the clock may have been set back.
+        let free_from = recent.free_from.max(now).min(burst_end);
+        if free_from == burst_end {
+            recent.suppressed += 1;
+            return None;
+        }
+        recent.free_from = free_from.after(ATTEMPT_INTERVAL);
+        Some(std::mem::take(&mut recent.suppressed))
+    }
+}
+
+tokio::task_local! {
+    /// The operation that the task executes for an operator.
+    static OPERATION: Arc<AuditedOperation>;
+}
+
+/// An operation of an operator, whose record is in the batch of the first change that it makes.
+pub struct AuditedOperation {
+    trail: Arc<AuditTrail>,
+    clock: Clock,
+    state: Mutex<OperationState>,
+}
+
+struct OperationState {
+    /// The record as it is expected to be, and at the end as it is.
+    record: AuditRecord,
+    /// The number of the record, once a change was written or could not be.
+    number: Option<u64>,
+    /// The record in the store.
+    stored: Option<AuditRecord>,
+}
+
+/// The record of an operation in a batch that is being written.
+struct PlannedRecord {
+    operation: Arc<AuditedOperation>,
+    record: AuditRecord,
+    changes: Vec<MetaChange>,
+}
+
+impl AuditedOperation {
+    /// An operation with the record that a change has if it succeeds.
+    pub fn new(trail: Arc<AuditTrail>, clock: Clock, record: AuditRecord) -> Arc<Self> {
+        Arc::new(Self { trail, clock, state: Mutex::new(OperationState { record, number: None, stored: None }) })
+    }
+
+    /// The operation that this task executes.
+    pub fn current() -> Option<Arc<Self>> {
+        OPERATION.try_with(Arc::clone).ok()
+    }
+
+    /// Executes a part of the operation.
+    pub fn execute<T>(self: Arc<Self>, part: impl Future<Output = T>) -> impl Future<Output = T> {
+        OPERATION.scope(self, part)
+    }
+
+    /// Sets the status of the response, as far as it is known.
+    pub fn set_status(&self, status: u16) {
+        self.state().record.status = status;
+    }
+
+    /// Sets what the operation changes, as far as it is known.
+    pub fn set_changes(&self, changes: Vec<AuditChange>) {
+        self.state().record.changes = changes;
+    }
+
+    /// Whether a change was written, with the record.
+    pub fn is_stored(&self) -> bool {
+        self.state().stored.is_some()
+    }
+
+    /// Stores the record, unless the store has it as it is now. It is durable when this returns. A failure is logged,
+    /// because the operation is done by now.
+    pub async fn finish(&self) {
+        let changes = self.final_changes();
+        if changes.is_empty() {
+            return;
+        }
+        let result = self.trail.journal.change(changes.clone()).await;
+        self.trail.note_written(changes, result.is_ok());
+        if let Err(error) = result {
+            let AuditRecord { operator, method, path, .. } = &self.state().record;
+            tracing::error!(%error, operator, method, path, "audit record not stored");
+        }
+    }
+
+    /// The record for the batch of a change; [`None`] if an earlier change of the operation had it.
+    fn plan_record(self: Arc<Self>) -> Option<PlannedRecord> {
+        let (record, changes) = {
+            let mut state = self.state();
+            if state.stored.is_some() || self.trail.limits.records == 0 {
+                return None;
+            }
+            state.record.at = self.clock.now();
+            let mut index = self.trail.index();
+            let changes = match state.number {
+                Some(number) => vec![put(number, &state.record)],
+                None => {
+                    state.number = Some(index.next);
+                    index.add(&state.record, self.trail.limits)
+                }
+            };
+            (state.record.clone(), changes)
+        };
+        Some(PlannedRecord { operation: self, record, changes })
+    }
+
+    /// What is to be written when the operation ends.
+    fn final_changes(&self) -> Vec<MetaChange> {
+        let mut state = self.state();
+        let mut index = self.trail.index();
+        if self.trail.limits.records == 0 {
+            return Vec::new();
+        }
+        state.record.at = state.stored.as_ref().map_or_else(|| self.clock.now(), |stored| stored.at);
+        let changes = match state.number {
+            Some(_) if state.stored.as_ref() == Some(&state.record) => Vec::new(),
+            Some(number) if index.has(number) => vec![put(number, &state.record)],
+            // It was trimmed meanwhile.
+            Some(_) => Vec::new(),
+            None => {
+                if RecordClass::from_record(&state.record) == RecordClass::Attempt {
+                    let identity = RecordHolder::from_record(&state.record).identity;
+                    let Some(suppressed) = index.attempts.admit(identity, state.record.at) else { return Vec::new() };
+                    state.record.suppressed = suppressed;
+                }
+                index.add(&state.record, self.trail.limits)
+            }
+        };
+        if let Some(events) = &self.trail.system_events {
+            events.report_operation(&state.record);
+        }
+        changes
+    }
+
+    fn state(&self) -> MutexGuard<'_, OperationState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PlannedRecord {
+    fn note_written(self, is_written: bool) {
+        if is_written {
+            self.operation.state().stored = Some(self.record);
+        }
+        self.operation.trail.note_written(self.changes, is_written);
+    }
+}
+
+/// Writes a change of the control plane, in one batch with the audit record of the operation that this task executes.
+/// Like those of [`Journal::change`], the changes are in the queue of the journal when this returns.
+pub(super) fn write_changes(
+    journal: &Journal,
+    mut changes: Vec<MetaChange>,
+) -> impl Future<Output = Result<(), journal::Error>> + Send + use<> {
+    let record = AuditedOperation::current().and_then(AuditedOperation::plan_record);
+    changes.extend(record.iter().flat_map(|record| record.changes.iter().cloned()));
+    let write = journal.change(changes);
+    async move {
+        let result = write.await;
+        if let Some(record) = record {
+            record.note_written(result.is_ok());
+        }
+        result
     }
 }
 
@@ -206,32 +443,11 @@ impl AuditTrail {
         Ok(Self { journal, limits, index: Mutex::new(index), system_events })
     }
 
-    /// Stores a record. It is durable when this returns. A failure is logged, because the operation is done by now.
-    pub async fn record(&self, mut record: AuditRecord) {
-        let stored = {
-            let mut index = self.index();
-            if self.limits.records == 0 {
-                return;
-            }
-            if record.operator.is_none() {
-                if index.last_refusal.is_some_and(|last| record.at.since(last) < REFUSAL_INTERVAL) {
-                    index.suppressed += 1;
-                    return;
-                }
-                index.last_refusal = Some(record.at);
-                record.suppressed = std::mem::take(&mut index.suppressed);
-            }
-            let number = index.next;
-            index.push(number, &record);
-            if let Some(events) = &self.system_events {
-                events.report_operation(&record);
-            }
-            let mut changes = vec![MetaChange::Put(MetaKind::Audit, name(number), json(&record))];
-            changes.extend(index.trim(self.limits, record.at));
-            self.journal.change(changes)
-        };
-        if let Err(error) = stored.await {
-            tracing::error!(%error, operator = record.operator, method = record.method, path = record.path, "audit record not stored");
+    /// Keeps the deletions of a write that failed for the next one.
+    fn note_written(&self, changes: Vec<MetaChange>, is_written: bool) {
+        if !is_written {
+            let deletions = changes.into_iter().filter(|change| matches!(change, MetaChange::Delete(..)));
+            self.index().deferred.extend(deletions);
         }
     }
 
@@ -264,6 +480,10 @@ impl AuditTrail {
     fn index(&self) -> MutexGuard<'_, AuditIndex> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn put(number: u64, record: &AuditRecord) -> MetaChange {
+    MetaChange::Put(MetaKind::Audit, name(number), json(record))
 }
 
 /// Names sort like numbers.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use gridhook_event::{PartitionId, SubscriptionKey};
+use gridhook_event::SubscriptionKey;
 use gridhook_journal as journal;
 use gridhook_journal::Journal;
 use gridhook_record::filter_version::FilterVersion;
@@ -25,17 +25,6 @@ pub fn in_force(versions: &Versions, version: u32) -> Option<&FilterVersion> {
 /// If the store cannot be read.
 pub async fn all(journal: &Journal) -> Result<BTreeMap<SubscriptionKey, Versions>, journal::Error> {
     Ok(read(journal.reads().meta_from(MetaKind::Filter, String::new()).await?))
-}
-
-/// The filter versions of all current and deleted subscriptions of a partition.
-///
-/// # Errors
-/// If the store cannot be read.
-pub async fn of_partition(
-    journal: &Journal,
-    partition: PartitionId,
-) -> Result<BTreeMap<SubscriptionKey, Versions>, journal::Error> {
-    Ok(read(journal.reads().meta_from(MetaKind::Filter, keys::filters_of_partition(partition)).await?))
 }
 
 /// The versions of one subscription's filter.

@@ -16,7 +16,10 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio::sync::watch;
 
-use super::registry::{Error, json, parse};
+use super::{
+    audit::write_changes,
+    registry::{Error, json, parse},
+};
 use gridhook_event::{Timestamp, WallTime};
 use gridhook_journal::{Journal, MetaChange};
 use gridhook_record::token::{Grant, TokenRecord};
@@ -184,7 +187,7 @@ impl Tokens {
             }
             // Nobody knows the token before the response, so it may be in the table before it is stored.
             tokens.insert(Arc::clone(&token));
-            self.journal.change(changes)
+            write_changes(&self.journal, changes)
         };
         if let Err(error) = stored.await {
             self.tokens.write().unwrap_or_else(PoisonError::into_inner).remove(token.name());
@@ -202,7 +205,7 @@ impl Tokens {
             let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
             let Some(token) = tokens.remove(name) else { return Ok(None) };
             let delete = MetaChange::Delete(MetaKind::Token, token.record.key());
-            (token, self.journal.change(vec![delete]))
+            (token, write_changes(&self.journal, vec![delete]))
         };
         if let Err(error) = stored.await {
             let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);

@@ -11,10 +11,10 @@ use bytes::Bytes;
 
 use super::ReaderPool;
 use crate::PendingResult;
-use gridhook_event::{Event, PartitionId, Seq, SubscriptionKey, Timestamp};
+use gridhook_event::{Event, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp};
 use gridhook_policy::record::{Excerpt, ExcerptKey, LedgerEntry, LedgerEvent, LedgerLine};
 use gridhook_store::{
-    Family, StoreError, id_filter,
+    Family, Store, StoreError, id_filter,
     keys::{self, MetaKind},
     ledger::{self, LedgerPage},
     log::EventFinder,
@@ -161,19 +161,42 @@ impl ReaderPool {
     /// Reads the control plane's records of a kind whose names start with `prefix`.
     pub fn meta_from(&self, kind: MetaKind, prefix: String) -> PendingResult<Vec<(String, Bytes)>> {
         self.run(move |store| {
-            let mut found = Vec::new();
-            let begin = keys::meta(kind, prefix.as_bytes());
-            store.scan(Family::Meta, &begin, &keys::meta_of(kind).end, &mut |key, value| {
-                let name = keys::parse_meta(key).map(|(_, name)| String::from_utf8_lossy(name).into_owned());
-                match name.filter(|name| name.starts_with(&prefix)) {
-                    Some(name) => {
-                        found.push((name, Bytes::copy_from_slice(value)));
-                        ControlFlow::Continue(())
-                    }
-                    None => ControlFlow::Break(()),
-                }
+            let mut entries = Vec::new();
+            scan_meta(store, kind, &prefix, |name, value| {
+                entries.push((name.to_owned(), Bytes::copy_from_slice(value)))
             })?;
-            Ok(found)
+            Ok(entries)
         })
     }
+
+    /// The subscriptions of a partition that have a filter version, deleted ones included, in order.
+    pub fn subscriptions_with_filters(&self, partition: PartitionId) -> PendingResult<Vec<SubscriptionId>> {
+        self.run(move |store| {
+            let mut numbers: Vec<SubscriptionId> = Vec::new();
+            scan_meta(store, MetaKind::Filter, &keys::filters_of_partition(partition), |name, _| {
+                let number = keys::parse_filter_name(name).map(|(of, _)| of.subscription);
+                numbers.extend(number.filter(|number| numbers.last() != Some(number)));
+            })?;
+            Ok(numbers)
+        })
+    }
+}
+
+fn scan_meta(
+    store: &dyn Store,
+    kind: MetaKind,
+    prefix: &str,
+    mut visit: impl FnMut(&str, &[u8]),
+) -> Result<(), StoreError> {
+    let begin = keys::meta(kind, prefix.as_bytes());
+    store.scan(Family::Meta, &begin, &keys::meta_of(kind).end, &mut |key, value| {
+        let name = keys::parse_meta(key).map(|(_, name)| String::from_utf8_lossy(name));
+        match name.filter(|name| name.starts_with(prefix)) {
+            Some(name) => {
+                visit(&name, value);
+                ControlFlow::Continue(())
+            }
+            None => ControlFlow::Break(()),
+        }
+    })
 }

@@ -238,6 +238,30 @@ impl ServerNames {
     }
 }
 
+/// How a listener finds the URL by which a client reached it, for links in responses.
+#[derive(Clone, Debug, Default)]
+pub struct ReachedUrls {
+    /// The proxies whose `Host`, `Forwarded` and `X-Forwarded-*` headers count.
+    pub proxies: Vec<IpNet>,
+    /// The names of the server, which every client may use.
+    pub names: ServerNames,
+}
+
+impl ReachedUrls {
+    /// The URL without a path. What a client sends counts only if it is a name of the server, or if a trusted proxy
+    /// sends it. Otherwise it is the address of the connection; [`None`] without a connection.
+    pub fn url(&self, request: &HttpRequest) -> Option<String> {
+        let authority = RequestAuthority::of(request, &self.proxies).ok();
+        let is_by_proxy =
+            request.peer_addr().is_some_and(|peer| network::is_in(&self.proxies, peer.ip().to_canonical()));
+        if let Some(authority) = authority.filter(|of| is_by_proxy || self.names.have(of, request)) {
+            return Some(authority.at(""));
+        }
+        let LocalAddress { address, secure } = LocalAddress::of(request)?;
+        Some(format!("{}://{address}", if secure { "https" } else { "http" }))
+    }
+}
+
 /// Whether the address is the connection's local address, or loopback.
 fn is_own(address: IpAddr, request: &HttpRequest) -> bool {
     let address = address.to_canonical();

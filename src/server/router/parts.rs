@@ -117,6 +117,10 @@ impl ThreadRouter {
     ) -> Result<OwnerResponse, &'static str> {
         const NOT_FORWARDED: &str = "the request cannot be forwarded";
         let mut outgoing = forward::outgoing_whole(request, target, body).ok_or(NOT_FORWARDED)?;
+        // The body of each part is read here. actix sends none of the whole.
+        if *outgoing.method() == hyper::Method::HEAD {
+            *outgoing.method_mut() = hyper::Method::GET;
+        }
         mark(outgoing.headers_mut(), if recorder == Some(shard) { hop::RECORDED_PART } else { others });
         // The body is read here.
         outgoing.headers_mut().remove(hyper::header::ACCEPT_ENCODING);
@@ -249,7 +253,11 @@ impl ThreadRouter {
     /// The answer of the shard that has what the request is about.
     pub(super) async fn found(&self, request: &HttpRequest, body: &Bytes, side: ListenerSide) -> Routed<HttpResponse> {
         // A fault that may hit any shard hits a random one.
-        let first = if *request.method() == Method::GET { 0 } else { fastrand::usize(..self.shards.len()) };
+        let first = if [Method::GET, Method::HEAD].contains(request.method()) {
+            0
+        } else {
+            fastrand::usize(..self.shards.len())
+        };
         let (mut refused, mut missing) = (None::<Part>, None);
         let shards = (0..self.shards.len()).map(|next| (first + next) % self.shards.len());
         // The one that does it records it, or the last one that all refuse.

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 pub use self::view::namespace_view;
 use super::{
-    Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_same_name, drop_read_only, merge, parse,
-    read, refuse_unsupported,
+    Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_same_name, check_tags, drop_read_only, merge,
+    parse, read, refuse_unsupported,
     topic::{IDENTITY_TYPE, IP_RULE_ACTION, LOCATION, PUBLIC_NETWORK_ACCESS, check_scope_part, check_top_name},
     value_of,
 };
@@ -110,9 +110,11 @@ impl NamespaceSpec {
             inbound_ip_rules: properties.inbound_ip_rules,
             ..IngressBody::default()
         };
+        let tags = body.tags.unwrap_or_default();
+        check_tags(&tags)?;
         Ok(Self {
             location: body.location,
-            tags: body.tags.unwrap_or_default(),
+            tags,
             ingress: settle_ingress(asked, TopicKind::NamespaceTopic, Schema::CloudEvents, None)?,
             azure_properties: StoredNamespaceProperties {
                 sku,

@@ -359,3 +359,23 @@ pub(super) fn schema_name(schema: Schema) -> &'static str {
         Schema::Custom => "CustomInputSchema",
     }
 }
+
+/// Maximum number of labels of an event subscription.
+const LABELS_MAX: usize = 50;
+
+/// Maximum length of a label.
+const LABEL_CHARS_MAX: usize = 256;
+
+pub(super) fn labels(given: Vec<String>) -> Result<Vec<String>, InvalidRequest> {
+    let invalid = |problem: String| Err(InvalidRequest::new("labels", problem));
+    if given.len() > LABELS_MAX {
+        return invalid(format!("has {} labels; allowed are {LABELS_MAX}", given.len()));
+    }
+    match given.iter().position(|label| label.chars().count() > LABEL_CHARS_MAX) {
+        Some(index) => {
+            let length = given[index].chars().count();
+            invalid(format!("has a label of {length} characters at {index}; allowed are {LABEL_CHARS_MAX}"))
+        }
+        None => Ok(given),
+    }
+}

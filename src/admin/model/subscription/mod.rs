@@ -78,7 +78,7 @@ pub fn put(
         let under = |invalid: InvalidRequest| invalid.under("properties");
         identities = identity::settle(&mut properties, None).map_err(under)?;
         settle(&mut properties).map_err(under)?;
-        secrets::restore(properties.get_mut("destination"), existing);
+        secrets::restore(properties.get_mut("destination"), existing).map_err(under)?;
         value["properties"] = properties;
     }
     let SubscriptionBody { name: given, properties } = read(value)?;
@@ -110,7 +110,7 @@ pub fn patch(
     give_way(&mut value, &patch);
     merge(&mut value, patch);
     settle(&mut value)?;
-    secrets::restore(value.get_mut("destination"), Some(existing));
+    secrets::restore(value.get_mut("destination"), Some(existing))?;
     record(&existing.name, topic, ranges, read(value)?, identities)
 }
 
@@ -182,7 +182,7 @@ fn record(
         order_blocks,
         dead_letter: dead_letter.map(Box::new),
         identities: identities.stored(),
-        labels: properties.labels.unwrap_or_default(),
+        labels: check::labels(properties.labels.unwrap_or_default())?,
         starts_from: properties.starts_from.as_deref().map(check::starts_from).transpose()?.map(Box::new),
         expires: properties.expiration_time_utc.as_deref().map(check::expiration).transpose()?,
         system_data: None,

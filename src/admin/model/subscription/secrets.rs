@@ -3,13 +3,19 @@
 //! A client that reads an event subscription and writes it back does not know the secrets. An existing secret is kept if the
 //! body has `"Hidden"`, `null` or nothing for it.
 
+use data_encoding::HEXLOWER;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
+use crate::model::InvalidRequest;
 use gridhook_policy::property::PropertySource;
 use gridhook_record::subscription::{Signing, SubscriptionRecord, Webhook};
 
 /// What GET shows instead of a secret, as Azure does.
 pub(super) const HIDDEN: &str = "Hidden";
+
+/// Bytes of the hash of a signing secret that are shown.
+const FINGERPRINT_BYTES: usize = 2;
 
 /// Hides the secrets that sign requests.
 pub(super) fn hide_signing(Signing { secrets }: &mut Signing) {
@@ -26,15 +32,84 @@ pub(crate) fn hide_attributes(mappings: &mut [Value]) {
     }
 }
 
-/// A signing secret is shown by its kind: `whsec_[hidden]`.
-fn hidden_signing(secret: &str) -> String {
-    let kind = secret.split('_').next().unwrap_or_default();
-    format!("{kind}_[hidden]")
+/// A signing secret is shown by its kind and a fingerprint: `whsec_[hidden:3f2a]`. The fingerprint is too short to help
+/// anybody guess 24 random bytes, and tells an operator which of the secrets it is.
+pub(crate) fn hidden_signing(secret: &str) -> String {
+    if is_hidden_signing(secret) {
+        return secret.to_owned();
+    }
+    let fingerprint = HEXLOWER.encode(&Sha256::digest(secret)[..FINGERPRINT_BYTES]);
+    format!("{}_[hidden:{fingerprint}]", kind_of(secret))
+}
+
+fn is_hidden_signing(text: &str) -> bool {
+    text.split_once("_[hidden").is_some_and(|(_, rest)| rest.ends_with(']'))
+}
+
+fn kind_of(secret: &str) -> &str {
+    secret.split('_').next().unwrap_or_default()
+}
+
+/// The one of `secrets` that `hidden` stands for. Without a fingerprint, as older servers showed it, it is the only one
+/// of its kind.
+fn hidden_secret<'a>(hidden: &str, secrets: &'a [String]) -> Result<&'a str, String> {
+    let has_fingerprint = hidden.contains("[hidden:");
+    let is_meant = |secret: &&String| {
+        if has_fingerprint { hidden_signing(secret) == hidden } else { kind_of(secret) == kind_of(hidden) }
+    };
+    let mut meant: Vec<&String> = secrets.iter().filter(is_meant).collect();
+    meant.dedup();
+    match meant[..] {
+        [secret] => Ok(secret),
+        [] => {
+            let known: Vec<String> = secrets.iter().map(|secret| hidden_signing(secret)).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            Err(format!("is \"{hidden}\", which is no secret of the event subscription; it has {known}"))
+        }
+        _ => Err(format!(
+            "is \"{hidden}\", which stands for several secrets of the event subscription; allowed is the secret itself, or the \
+             form with its fingerprint that GET shows"
+        )),
+    }
 }
 
 /// Restores the secrets of `existing` that a destination omits.
-pub(super) fn restore(destination: Option<&mut Value>, existing: Option<&SubscriptionRecord>) {
-    let (Some(destination), Some(record)) = (destination, existing) else { return };
+///
+/// # Errors
+/// If it has the hidden form of a signing secret that does not stand for exactly one of them.
+pub(super) fn restore(
+    destination: Option<&mut Value>,
+    existing: Option<&SubscriptionRecord>,
+) -> Result<(), InvalidRequest> {
+    let Some(destination) = destination else { return Ok(()) };
+    let secrets = existing.and_then(|record| record.webhook.signing.as_deref()).map(|signing| &signing.secrets[..]);
+    let given = destination.pointer_mut("/properties/signing/secrets").and_then(Value::as_array_mut);
+    if let Some(given) = given {
+        restore_signing(given, secrets.unwrap_or_default())?;
+    }
+    if let Some(record) = existing {
+        restore_others(destination, record);
+    }
+    Ok(())
+}
+
+fn restore_signing(given: &mut [Value], secrets: &[String]) -> Result<(), InvalidRequest> {
+    for index in 0..given.len() {
+        let Some(hidden) = given[index].as_str().filter(|text| is_hidden_signing(text)) else { continue };
+        let invalid =
+            |problem: String| InvalidRequest::new(format!("destination.properties.signing.secrets[{index}]"), problem);
+        let secret = hidden_secret(hidden, secrets).map_err(invalid)?;
+        if given.iter().any(|other| other == secret) {
+            return Err(invalid(format!(
+                "is \"{hidden}\", and the list has this secret already; allowed is each once"
+            )));
+        }
+        given[index] = secret.into();
+    }
+    Ok(())
+}
+
+fn restore_others(destination: &mut Value, record: &SubscriptionRecord) {
     let existing = &record.webhook;
     let is_webhook = record.resource.is_none() && destination["endpointType"] == super::WEBHOOK;
     let Some(webhook) = destination.get_mut("properties") else { return };
@@ -45,15 +120,6 @@ pub(super) fn restore(destination: Option<&mut Value>, existing: Option<&Subscri
     let mappings = webhook.get_mut("deliveryAttributeMappings").and_then(Value::as_array_mut);
     for mapping in mappings.into_iter().flatten() {
         restore_attribute(mapping, existing);
-    }
-    if let (Some(Value::Array(given)), Some(Signing { secrets })) =
-        (webhook.pointer_mut("/signing/secrets"), existing.signing.as_deref())
-    {
-        for (given, secret) in given.iter_mut().zip(secrets) {
-            if given.as_str() == Some(hidden_signing(secret).as_str()) {
-                *given = secret.as_str().into();
-            }
-        }
     }
 }
 

@@ -15,7 +15,10 @@ use super::{
     Error, Registry, SubscriptionHandle, TopicHandle, domain,
     validation::{ChangeBasis, inherited_rate},
 };
-use crate::control::filter_versions;
+use crate::control::{
+    audit::{AuditedOperation, write_changes},
+    filter_versions,
+};
 use gridhook_event::{PartitionId, SubscriptionId, SubscriptionKey, Timestamp};
 use gridhook_journal as journal;
 use gridhook_journal::MetaChange;
@@ -121,7 +124,7 @@ impl Registry {
             let put = MetaChange::Put(MetaKind::Topic, key, json(&record));
             // A number is assigned once, even if the change is refused: some of it may be written.
             *numbers = next;
-            self.journal.change(vec![MetaChange::CreatePartition(partition), put, put_numbers(next)]).await?;
+            write_changes(&self.journal, vec![MetaChange::CreatePartition(partition), put, put_numbers(next)]).await?;
             let topic = self.new_topic(record)?;
             self.insert(Arc::clone(&topic));
             return Ok(topic);
@@ -132,7 +135,7 @@ impl Registry {
         for child in topic.children() {
             plans.push((Arc::clone(&child), self.plan(&record, Arc::clone(&child.shared.plan().record))?));
         }
-        self.journal.change(vec![MetaChange::Put(MetaKind::Topic, key, json(&*record))]).await?;
+        write_changes(&self.journal, vec![MetaChange::Put(MetaKind::Topic, key, json(&*record))]).await?;
         topic.set_record(record);
         for (child, plan) in plans {
             child.shared.set_plan(plan);
@@ -144,7 +147,7 @@ impl Registry {
     async fn remove_topic(&self, name: &str) -> Result<bool, Error> {
         let _guard = self.numbers.lock().await;
         let Some(topic) = self.topic(name) else { return Ok(false) };
-        self.journal.change(Self::deletion(&topic)).await?;
+        write_changes(&self.journal, Self::deletion(&topic)).await?;
         self.forget(&topic);
         Ok(true)
     }
@@ -222,7 +225,7 @@ impl Registry {
         changes.extend(topic.withdraw(&key));
         changes.extend(domain_topic.iter().map(|first| domain::put(&topic, first)));
         *numbers = next;
-        self.journal.change(changes).await?;
+        write_changes(&self.journal, changes).await?;
         if let Some(first) = domain_topic {
             topic.set_domain_topic(first);
         }
@@ -277,7 +280,7 @@ impl Registry {
         let stays = in_force.is_some() != child.is_some() || proposed.is_some() != proposal.is_some();
         let domain_topic = if stays { None } else { domain::auto_deleted_topic(&topic, name) };
         changes.extend(domain_topic.iter().map(|name| domain::delete(&topic, name)));
-        self.journal.change(changes).await?;
+        write_changes(&self.journal, changes).await?;
         if proposal.is_some() {
             topic.set_proposal(None, name);
         }
@@ -297,8 +300,12 @@ impl Registry {
 pub(super) async fn run_detached<T: 'static>(
     change: impl Future<Output = Result<T, Error>> + 'static,
 ) -> Result<T, Error> {
+    let task = match AuditedOperation::current() {
+        Some(operation) => actix_rt::spawn(operation.execute(change)),
+        None => actix_rt::spawn(change),
+    };
     // A change that panicked may have been written to the journal.
-    actix_rt::spawn(change).await.unwrap_or(Err(Error::Journal(journal::Error::Closed)))
+    task.await.unwrap_or(Err(Error::Journal(journal::Error::Closed)))
 }
 
 pub(super) fn unsubscribe(topic_key: &str, child: &SubscriptionHandle) -> Vec<MetaChange> {

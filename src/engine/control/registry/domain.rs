@@ -13,6 +13,7 @@ use super::{
     Error, Registry, TopicHandle,
     change::{json, run_detached, unsubscribe},
 };
+use crate::control::audit::write_changes;
 use gridhook_event::Name;
 use gridhook_journal::MetaChange;
 use gridhook_record::topic::DomainTopic;
@@ -61,7 +62,7 @@ impl Registry {
                 Some(known) => topic.name = known.name,
                 None => registry.check_domain_topic_limit(&domain)?,
             }
-            registry.journal.change(vec![put(&domain, &topic)]).await?;
+            write_changes(&registry.journal, vec![put(&domain, &topic)]).await?;
             domain.set_domain_topic(topic.clone());
             Ok(topic)
         })
@@ -83,7 +84,7 @@ impl Registry {
             let mut changes = vec![delete(&domain, &name)];
             changes.extend(gone.iter().flat_map(|child| unsubscribe(&key, child)));
             changes.extend(proposed.iter().filter_map(|proposal| domain.withdraw(&proposal.record.key())));
-            registry.journal.change(changes).await?;
+            write_changes(&registry.journal, changes).await?;
             for proposal in &proposed {
                 domain.set_proposal(None, &proposal.record.key());
             }

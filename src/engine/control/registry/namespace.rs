@@ -6,6 +6,7 @@ use super::{
     Error, Registry, TopicHandle,
     change::{json, run_detached},
 };
+use crate::control::audit::write_changes;
 use gridhook_journal::MetaChange;
 use gridhook_record::{namespace::NamespaceRecord, topic::TopicRecord};
 use gridhook_store::keys::MetaKind;
@@ -46,7 +47,7 @@ impl Registry {
                 return Err(Error::Full(full));
             }
             let put = MetaChange::Put(MetaKind::Namespace, key, json(&record));
-            registry.journal.change(vec![put]).await?;
+            write_changes(&registry.journal, vec![put]).await?;
             Ok(registry.insert_namespace(record))
         })
         .await
@@ -63,7 +64,7 @@ impl Registry {
             let topics = registry.namespace_topics(&name);
             let mut changes = vec![MetaChange::Delete(MetaKind::Namespace, name.clone())];
             changes.extend(topics.iter().flat_map(Registry::deletion));
-            registry.journal.change(changes).await?;
+            write_changes(&registry.journal, changes).await?;
             registry.namespaces.write().unwrap_or_else(PoisonError::into_inner).remove(&name);
             for topic in &topics {
                 registry.forget(topic);

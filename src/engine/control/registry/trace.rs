@@ -4,11 +4,11 @@
 //! then in the log block by block, where max blocks are excluded by their id filter. An answer is limited in blocks
 //! and in subscriptions, and has a token to continue.
 
-use std::{collections::BTreeMap, fmt, ops::Range, str::FromStr};
+use std::{collections::BTreeMap, fmt, ops::Range, str::FromStr, sync::Arc};
 
-use super::{Registry, TopicHandle};
+use super::{Registry, SubscriptionHandle, TopicHandle};
 use crate::{
-    control::filter_version::{self, Versions},
+    control::filter_version,
     insight::{
         event_finder::EventSelector,
         trace::{self, SubscriptionTrace, TraceQuery},
@@ -78,6 +78,9 @@ pub struct EventOccurrence {
     pub subscriptions: Vec<SubscriptionTrace>,
 }
 
+/// The subscriptions of a topic by number; [`None`] for a deleted one.
+type Subscribers = BTreeMap<SubscriptionId, Option<Arc<SubscriptionHandle>>>;
+
 impl TopicHandle {
     /// Traces an event, for at most `max` subscriptions.
     ///
@@ -141,7 +144,7 @@ impl TopicHandle {
     async fn event_history(
         &self,
         seq: Seq,
-        subscribers: &BTreeMap<SubscriptionId, Versions>,
+        subscribers: &Subscribers,
         behind: Option<SubscriptionId>,
         max: usize,
         end: Seq,
@@ -157,13 +160,13 @@ impl TopicHandle {
         let published = published.filter(|published| published.seq == seq);
         let mut subscriptions = Vec::new();
         let rest = subscribers.iter().filter(|(number, _)| behind.is_none_or(|behind| **number > behind));
-        for (number, versions) in rest {
+        for (number, child) in rest {
             if subscriptions.len() == max {
                 return Ok((EventOccurrence { seq, event, published, subscriptions }, true));
             }
             let subscription_key = SubscriptionKey { partition: self.partition(), subscription: *number };
-            let child = self.child(*number);
             let shared = child.as_ref().map(|child| &*child.shared);
+            let versions = &filter_version::of(&self.journal, subscription_key).await?;
             let question = TraceQuery { subscription_key, shared, versions, seq, event: event.as_ref(), end, now };
             let traced = trace::trace(reads, question).await?;
             if !trace::is_nothing(&traced) {
@@ -174,13 +177,10 @@ impl TopicHandle {
     }
 
     /// All current subscriptions, and the deleted ones that have a filter version.
-    async fn subscribers(&self) -> Result<BTreeMap<SubscriptionId, Versions>, journal::Error> {
-        let known = filter_version::of_partition(&self.journal, self.partition()).await?;
-        let mut subscribers: BTreeMap<SubscriptionId, Versions> =
-            known.into_iter().map(|(subscription_key, versions)| (subscription_key.subscription, versions)).collect();
-        for child in self.children() {
-            subscribers.entry(child.number()).or_default();
-        }
+    async fn subscribers(&self) -> Result<Subscribers, journal::Error> {
+        let known = self.journal.reads().subscriptions_with_filters(self.partition()).await?;
+        let mut subscribers: Subscribers = known.into_iter().map(|number| (number, None)).collect();
+        subscribers.extend(self.children().into_iter().map(|child| (child.number(), Some(child))));
         Ok(subscribers)
     }
 }

@@ -16,7 +16,10 @@ use super::{
     change::{ValidationPermission, json, run_detached},
     domain,
 };
-use crate::control::validation::{ConfirmationMethod, EndpointValidator};
+use crate::control::{
+    audit::write_changes,
+    validation::{ConfirmationMethod, EndpointValidator},
+};
 use gridhook_event::Timestamp;
 use gridhook_journal::MetaChange;
 use gridhook_policy::validation::{Handshake, ValidationFailure, ValidationResult, is_over, rate};
@@ -157,7 +160,7 @@ impl Registry {
             let domain_topic = registry.auto_created_topic(&topic, &proposal.record)?;
             let mut changes = vec![MetaChange::Put(MetaKind::Proposal, proposal_key(&topic, &key), json(&proposal))];
             changes.extend(domain_topic.iter().map(|first| domain::put(&topic, first)));
-            registry.journal.change(changes).await?;
+            write_changes(&registry.journal, changes).await?;
             let until = proposal.ticket.until();
             tracing::info!(topic = topic.record().key(), subscription = key, %until, "waiting for endpoint validation");
             if let Some(first) = domain_topic {

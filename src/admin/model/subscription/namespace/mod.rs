@@ -160,7 +160,8 @@ fn read_whole(
     let push = value.pointer_mut("/properties/deliveryConfiguration/push");
     if let Some(push) = push.filter(|push| push.is_object()) {
         settle_destination(push).map_err(|invalid| invalid.under("properties.deliveryConfiguration.push"))?;
-        secrets::restore(push.get_mut("destination"), existing);
+        secrets::restore(push.get_mut("destination"), existing)
+            .map_err(|invalid| invalid.under("properties.deliveryConfiguration.push"))?;
     }
     if let Some(properties) = value.get_mut("properties") {
         drop_read_only(properties, &READ_ONLY);

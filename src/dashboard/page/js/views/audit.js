@@ -58,7 +58,7 @@ function Entry({ row }) {
       ['Request', html`<code>${row.method} ${row.path}</code>`],
       ['Request id', html`<code>${row.requestId}</code>`],
       row.identityType && ['Identity', row.identityType],
-      row.suppressed > 0 && ['Not recorded before it', `${num(row.suppressed)} refusals without an identity`],
+      row.suppressed > 0 && ['Not recorded before it', `${num(row.suppressed)} attempts of the same identity`],
       id && ['Event subscription', html`<a href=${link('subscription', { id })}>${splitId(id).name}</a>`],
     ]} />
     ${row.changes.length > 0 && html`<${Diff} changes=${row.changes} />`}`;

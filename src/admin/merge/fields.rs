@@ -1,0 +1,313 @@
+//! How each field of a response is merged from those of several shards.
+//!
+//! Each type of response has a table. [`merged_fields`] does not compile if a field of the type has no rule, so that no
+//! figure is added by accident.
+
+use serde_json::{Map, Value, json};
+
+use super::pages::instant;
+use gridhook_api::{
+    chaos::{ChaosReport, InjectionCounters, ResponseCount},
+    dead_letters::{PageView, PurgedView, RedriveStartedView},
+    filter_test::FilterTestReport,
+    ledger::LedgerPageView,
+    replay::{DryRun, JobProgress, ReplayView},
+    resource::Page,
+    retry::RetriedView,
+    status::{CountersView, OrderStatusView, PaceView, SubscriptionStatusView, TopicStatusView},
+    supervision::{EndsView, IncarnationsView, QuarantinedView, RecoveryView},
+    trace::TraceView,
+    transform_test::TransformTestReport,
+};
+
+/// The rules of the fields of a type, by the name of the field in Rust.
+#[derive(Debug)]
+pub(crate) struct MergedFields(pub(crate) &'static [(&'static str, FieldRule)]);
+
+/// How a field is merged. A part that has no value changes nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum FieldRule {
+    /// The value of the first part: all have the same, or it is of one shard.
+    First,
+    /// The sum of the numbers.
+    Sum,
+    /// The sum of the numbers of each key of a map.
+    SumOfEach,
+    /// The largest number: that of the part that is furthest behind.
+    Largest,
+    /// The smallest number.
+    Smallest,
+    /// The earliest instant.
+    Earliest,
+    /// The latest instant.
+    Latest,
+    /// Whether it is so in any part.
+    Any,
+    /// The worst health, as a text or as an object with its state.
+    WorstHealth,
+    /// `running` as long as one part runs.
+    JobState,
+    /// The ids of all parts.
+    JobIds,
+    /// The items of all parts.
+    Items,
+    /// The items of all parts, those with the same value of the key merged.
+    ItemsBy(&'static str, &'static MergedFields),
+    /// The metrics of all parts, merged by name.
+    Metrics(&'static MergedFields),
+    /// Each field by its own rule.
+    Fields(&'static MergedFields),
+    /// The fields of each value of a map.
+    FieldsOfEach(&'static MergedFields),
+    /// The object with the largest number of this key.
+    LargestBy(&'static str),
+}
+
+/// A table of the fields of a type.
+macro_rules! merged_fields {
+    ($table:ident: $type:ty = $pattern:ident { $($field:ident: $rule:expr),* $(,)? }) => {
+        pub(crate) static $table: $crate::merge::MergedFields =
+            $crate::merge::MergedFields(&[$((stringify!($field), $rule)),*]);
+        // Every field of the type is in the table.
+        const _: fn($type) = |$pattern { $($field: _),* }| {};
+    };
+}
+pub(crate) use merged_fields;
+
+use FieldRule::{
+    Any, Earliest, Fields, First, Items, JobIds, JobState, Largest, LargestBy, Latest, Smallest, Sum, WorstHealth,
+};
+
+merged_fields! { COUNTERS: CountersView = CountersView {
+    passed: Sum, filtered: Sum, matched: Sum, delivered: Sum, pending: Sum, dead_lettered: Sum, dropped: Sum, canceled: Sum,
+    requests: Sum, requests_failed: Sum, late: Sum,
+} }
+
+merged_fields! { ENDS: EndsView = EndsView { panicked: Sum, killed: Sum, stopped: Sum, orphaned: Sum } }
+
+merged_fields! { RECOVERY: RecoveryView = RecoveryView {
+    count: Sum, last: Largest, p50: Largest, p99: Largest, longest: Largest,
+} }
+
+merged_fields! { QUARANTINED: QuarantinedView = QuarantinedView { count: Sum, newest: Items } }
+
+merged_fields! { INCARNATIONS: IncarnationsView = IncarnationsView {
+    incarnation: Largest, restarts: Sum, ends: Fields(&ENDS), last_cause: First, last_end: Latest,
+    recovery: Fields(&RECOVERY), quarantined: Fields(&QUARANTINED),
+} }
+
+merged_fields! { ORDER: OrderStatusView = OrderStatusView {
+    holding_keys: Sum, blocked_keys: Sum, first_blocking_sequence: Smallest, held_back_events: Sum, ordered_events: Sum,
+    ordered_events_max: Sum,
+} }
+
+merged_fields! { PACE: PaceView = PaceView {
+    rate: Sum, healthy_rate: Sum, concurrency: Sum, events_per_request: First, max_requests_per_second: First,
+    response_timeout_in_seconds: First,
+} }
+
+merged_fields! { SUBSCRIPTION_STATUS: SubscriptionStatusView = SubscriptionStatusView {
+    topic: First, domain_topic: First, subscription: First, held_by: First, health: WorstHealth, endpoint: Fields(&PACE),
+    counters: Fields(&COUNTERS), replayed: Fields(&COUNTERS), jobs: Items, backlog: Sum, oldest_unread: Earliest,
+    oldest_unread_age_seconds: Largest, next_due: Earliest, order: Fields(&ORDER), in_flight: Sum, late_requests: Sum,
+    actor: Fields(&INCARNATIONS),
+} }
+
+merged_fields! { TOPIC_STATUS: TopicStatusView = TopicStatusView {
+    topic: First, full: Any, largest_backlog: LargestBy("bytes"), duplicate_events: Sum, subscriptions: First, published: Sum,
+    published_bytes: Sum, unmatched: Sum, published_per_second: Sum, bytes_per_second: Sum, log_from_sequence: Smallest,
+    log_before_sequence: Largest, log_from: Earliest, actor: Fields(&INCARNATIONS),
+} }
+
+merged_fields! { TRACE: TraceView = TraceView {
+    topic: First, now: Latest, log_from_sequence: Smallest, log_before_sequence: Largest, events: Items, r#continue: First,
+} }
+
+merged_fields! { LEDGER: LedgerPageView = LedgerPageView {
+    subscription: First, from: First, to: First, oldest: Earliest, lines: Items, r#continue: First,
+} }
+
+merged_fields! { FILTER_TEST: FilterTestReport = FilterTestReport { tested: Sum, matched: Sum, results: Items } }
+
+merged_fields! { TRANSFORM_TEST: TransformTestReport = TransformTestReport { tested: Sum, failed: Sum, results: Items } }
+
+merged_fields! { DEAD_LETTERS: PageView = PageView { value: Items, problems: Items, next_link: First } }
+
+merged_fields! { PURGED: PurgedView = PurgedView { dead_letters: Sum, dry_run: First, problems: Items, next: First } }
+
+merged_fields! { REDRIVE_STARTED: RedriveStartedView = RedriveStartedView { job: First } }
+
+merged_fields! { PROGRESS: JobProgress = JobProgress { passed: Sum, total: Sum, eta_seconds: Largest } }
+
+merged_fields! { REPLAY: ReplayView = ReplayView {
+    id: JobIds, kind: First, state: JobState, from_sequence: First, to_sequence: First, events_per_second: Sum,
+    started: Earliest, changed: Latest, progress: Fields(&PROGRESS), counters: Fields(&COUNTERS),
+} }
+
+merged_fields! { REPLAYS: Page<ReplayView> = Page { value: Items, next_link: First } }
+
+merged_fields! { REPLAY_DRY_RUN: DryRun = DryRun { from_sequence: First, to_sequence: First, stored: Sum, matching: Sum } }
+
+merged_fields! { RETRIED: RetriedView = RetriedView { events: Sum, next: First, waits_until: Latest } }
+
+merged_fields! { RESPONSES: ResponseCount = ResponseCount { responses: Sum, events: Sum } }
+
+merged_fields! { INJECTIONS: InjectionCounters = InjectionCounters {
+    subscriptions_killed: Sum, topics_killed: Sum, dead_letters_killed: Sum, deliveries_killed: Sum, events_poisoned: Sum,
+    actors_stalled: Sum, journal_stalls: Sum, clock_steps: Sum, writes_stalled: Sum, writes_failed: Sum,
+    responses_dropped: Fields(&RESPONSES), responses_delayed: Fields(&RESPONSES), responses_corrupted: Fields(&RESPONSES),
+} }
+
+merged_fields! { CHAOS: ChaosReport = ChaosReport { active: Items, injected: Fields(&INJECTIONS) } }
+
+impl MergedFields {
+    /// The one of these tables that knows most of the fields of an object. Shards of another version may have others.
+    pub(super) fn choose(tables: &[&'static Self], object: &Map<String, Value>) -> Option<&'static Self> {
+        let known = |table: &&&Self| object.keys().filter(|key| table.rule(key).is_some()).count();
+        // The first of equal ones.
+        tables.iter().rev().max_by_key(known).copied()
+    }
+
+    /// Merges the fields of a part.
+    pub(super) fn join(&self, all: &mut Map<String, Value>, more: Map<String, Value>) {
+        for (key, value) in more {
+            let rule = self.rule(&key).unwrap_or(First);
+            rule.join(all.entry(key).or_insert(Value::Null), value);
+        }
+    }
+
+    fn rule(&self, key: &str) -> Option<FieldRule> {
+        self.0.iter().find(|(field, _)| is_name_of(field, key)).map(|(_, rule)| *rule)
+    }
+}
+
+/// Whether a field of a type, such as `log_from`, has this key in JSON: `logFrom`, or `log_from` in types that do not
+/// rename.
+fn is_name_of(field: &str, key: &str) -> bool {
+    let mut field = field.trim_start_matches("r#").chars();
+    for c in key.chars() {
+        let is_same = match field.next() {
+            Some('_') if c.is_ascii_uppercase() => field.next() == Some(c.to_ascii_lowercase()),
+            Some(of_field) => of_field == c,
+            None => false,
+        };
+        if !is_same {
+            return false;
+        }
+    }
+    field.next().is_none()
+}
+
+impl FieldRule {
+    /// Merges the value of a part.
+    pub(super) fn join(self, all: &mut Value, more: Value) {
+        if more.is_null() {
+            return;
+        }
+        if all.is_null() {
+            *all = more;
+            return;
+        }
+        match self {
+            Self::First => {}
+            Self::Sum => add(all, &more),
+            Self::SumOfEach => join_entries(all, more, add_value),
+            Self::Largest if more.as_f64() > all.as_f64() => *all = more,
+            Self::Smallest if more.as_f64() < all.as_f64() => *all = more,
+            Self::Earliest if instant_of(&more) < instant_of(all) => *all = more,
+            Self::Latest if instant_of(&more) > instant_of(all) => *all = more,
+            Self::Any if more == true => *all = more,
+            Self::WorstHealth if severity(&more) > severity(all) => *all = more,
+            Self::JobState if more == "running" => *all = more,
+            Self::LargestBy(key) if more[key].as_f64() > all[key].as_f64() => *all = more,
+            Self::Largest
+            | Self::Smallest
+            | Self::Earliest
+            | Self::Latest
+            | Self::Any
+            | Self::WorstHealth
+            | Self::JobState
+            | Self::LargestBy(_) => {}
+            Self::JobIds => *all = format!("{},{}", text_of(all), text_of(&more)).into(),
+            Self::Items => all.as_array_mut().into_iter().for_each(|all| all.extend(items_of(&more))),
+            Self::ItemsBy(key, fields) => join_items(all, &more, key, |all, more| fields.join(all, more)),
+            Self::Metrics(fields) => join_items(all, &more, "name", |all, more| join_metric(all, more, fields)),
+            Self::Fields(fields) => {
+                if let (Value::Object(all), Value::Object(more)) = (all, more) {
+                    fields.join(all, more);
+                }
+            }
+            Self::FieldsOfEach(fields) => {
+                join_entries(all, more, |all, more| Self::Fields(fields).join(all, more));
+            }
+        }
+    }
+}
+
+fn add_value(all: &mut Value, more: Value) {
+    add(all, &more);
+}
+
+fn add(all: &mut Value, more: &Value) {
+    if let (Some(a), Some(b)) = (all.as_u64(), more.as_u64()) {
+        *all = a.saturating_add(b).into();
+    } else if let (Some(a), Some(b)) = (all.as_f64(), more.as_f64()) {
+        *all = json!(a + b);
+    }
+}
+
+fn join_entries(all: &mut Value, more: Value, join: impl Fn(&mut Value, Value)) {
+    let (Value::Object(all), Value::Object(more)) = (all, more) else { return };
+    for (key, value) in more {
+        match all.get_mut(&key) {
+            Some(known) => join(known, value),
+            None => drop(all.insert(key, value)),
+        }
+    }
+}
+
+fn items_of(list: &Value) -> impl Iterator<Item = Value> {
+    list.as_array().into_iter().flatten().cloned()
+}
+
+fn join_items(all: &mut Value, more: &Value, key: &str, join: impl Fn(&mut Map<String, Value>, Map<String, Value>)) {
+    let Value::Array(all) = all else { return };
+    for item in items_of(more) {
+        let known = all.iter_mut().find(|known| known.get(key) == item.get(key));
+        match (known, item) {
+            (Some(Value::Object(known)), Value::Object(item)) => join(known, item),
+            (_, item) => all.push(item),
+        }
+    }
+}
+
+/// An average of averages is none: the larger one is reported.
+fn join_metric(all: &mut Map<String, Value>, more: Map<String, Value>, fields: &MergedFields) {
+    let is_average = all.get("aggregation").is_some_and(|aggregation| aggregation == "Average");
+    if !is_average {
+        return fields.join(all, more);
+    }
+    let first = |metric: &Map<String, Value>| metric.get("timeseries")?.get(0)?.get("value")?.as_f64();
+    if first(&more) > first(all) {
+        *all = more;
+    }
+}
+
+fn text_of(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn instant_of(value: &Value) -> Option<jiff::Timestamp> {
+    instant(text_of(value))
+}
+
+/// The worst health first, then the one with the most failures or suspensions.
+fn severity(health: &Value) -> (u8, Option<u64>) {
+    let rank = match health.as_str().or_else(|| health.get("state")?.as_str()) {
+        Some("suspended") => 2,
+        Some("probing") => 1,
+        Some(_) | None => 0,
+    };
+    let count = health.get("failures").or_else(|| health.get("consecutiveSuspensions"));
+    (rank, count.and_then(Value::as_u64))
+}
