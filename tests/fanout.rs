@@ -161,6 +161,52 @@ async fn commands_outlive_the_actor_that_took_them() {
     third.await.expect("it arrived after the change");
 }
 
+/// The actor is stopped because its plan has changed. Where it is stopped because it was idle, the same happens.
+#[actix_web::test]
+async fn a_client_that_comes_at_the_end_of_an_actor_starts_the_next_one() {
+    let (registry, _clock, _hand) = registry_with_check_interval(&MemoryStore::new(), 10 * LONG);
+    let topic = put(&registry).await;
+    let name = serde_json::from_value("other".into()).expect("a name");
+    let other = SubscriptionRecord { name, ..subscription("http://127.0.0.1:9/") };
+    for record in [subscription("http://127.0.0.1:9/"), other] {
+        registry.put_subscription("orders", record, ChangeBasis::Any).await.expect("a subscription");
+    }
+    registry.command("orders", "audit", Command::Hold).await.expect("it starts the actor");
+    let shared = topic.shared("audit").expect("it is there");
+    let known = Arc::clone(&topic);
+    let incarnation = move || {
+        let supervised = known.supervised();
+        let of_audit = supervised.iter().filter(|(name, _, _)| name == "audit");
+        of_audit.map(|(_, supervision, _)| supervision.incarnation).sum::<u64>()
+    };
+    let before = incarnation();
+    let plan = shared.plan();
+    let edition = Arc::clone(&plan.settings.edition);
+    let plan = DeliveryPlan::new(Arc::clone(&plan.record), Schema::EventGrid, edition, &rules().delivery);
+    shared.set_plan(Arc::new(plan.expect("it was valid before")));
+    let client = actix_rt::spawn(async move {
+        // The topic's actor is to start the other actor, and stops this one.
+        let mut wake = std::pin::pin!(registry.command("orders", "other", Command::Hold));
+        assert!(futures_util::poll!(&mut wake).is_pending());
+        // Behind the turn of the topic's actor, and before the stopped actor is dropped.
+        let mut is_later = false;
+        std::future::poll_fn(|cx| {
+            if std::mem::replace(&mut is_later, true) {
+                return std::task::Poll::Ready(());
+            }
+            cx.waker().wake_by_ref();
+            std::task::Poll::Pending
+        })
+        .await;
+        let client = shared.receive(1);
+        topic.ensure_actor(&shared);
+        wake.await.expect("the other one takes it");
+        client
+    });
+    let _client = client.await.expect("no panic");
+    wait_until("the next actor", || incarnation() > before).await;
+}
+
 /// The actor may run at once, or some milliseconds later.
 #[actix_web::test]
 async fn a_new_subscription_has_its_backlog_before_its_actor_runs() {

@@ -123,8 +123,8 @@ impl TailStream {
                         self.push_line(&TailLine::Missed(MissedLines { count: missed }));
                     }
                     match &*event {
-                        FeedEvent::Published(partition, chunks) if self.query.events => {
-                            for event in chunks.iter().filter_map(|chunk| chunk.events().ok()).flatten() {
+                        FeedEvent::Published(partition, chunk) if self.query.events => {
+                            for event in chunk.events().into_iter().flatten() {
                                 self.published(*partition, &event);
                             }
                         }
@@ -141,7 +141,7 @@ impl TailStream {
                                 }
                             }
                         }
-                        FeedEvent::Published(..) | FeedEvent::Ended(..) | FeedEvent::Over => {}
+                        FeedEvent::Published(..) | FeedEvent::Ended(..) => {}
                     }
                 }
             }

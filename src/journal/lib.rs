@@ -21,6 +21,7 @@
 
 pub mod changelog;
 pub mod figures;
+mod id_lookups;
 mod partition_state;
 mod position;
 mod queue;
@@ -41,6 +42,12 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
+use self::{
+    id_lookups::{IdLookups, KnownIds},
+    queue::{CallOnce, EntrySender},
+    status::{WriterMeter, WriterStatus},
+    writer::WriterResources,
+};
 pub use self::{
     partition_state::{BacklogBound, BacklogFullPolicy, BacklogLimits},
     position::LogPosition,
@@ -48,11 +55,6 @@ pub use self::{
     scrub::Scrub,
     shards::Shards,
     status::{CrowdedPartition, JournalState},
-};
-use self::{
-    queue::{CallOnce, EntrySender},
-    status::{WriterMeter, WriterStatus},
-    writer::WriterResources,
 };
 use gridhook_clock::Clock;
 use gridhook_event::{
@@ -138,6 +140,8 @@ struct DuplicateCheck {
     window: Duration,
     /// The id of each event, in order.
     ids: Vec<IdDigest>,
+    /// What a lookup has found; [`None`] if the writer is to look.
+    known: Option<KnownIds>,
 }
 
 /// A subscription's state when it was opened, and the right to change its records.
@@ -301,7 +305,9 @@ struct JournalShared {
     limits: BacklogLimits,
     shards: Shards,
     /// By the number of the writer.
-    writers: Vec<WriterHandle>,
+    writers: Vec<Arc<WriterHandle>>,
+    /// Those of each writer.
+    id_lookups: Vec<IdLookups>,
     meter: Arc<WriterMeter>,
     reads: ReaderPool,
     damage: Damage,
@@ -346,9 +352,11 @@ impl Journal {
             let ends = logs.partitions.iter().map(|(id, partition)| (*id, partition.end()));
             let status = Arc::new(WriterStatus::new(ends, Arc::clone(&meter)));
             threads.push(writer::spawn(&resources, number, logs, entries, Arc::clone(&status)));
-            writers.push(WriterHandle { queue, status });
+            writers.push(Arc::new(WriterHandle { queue, status }));
         }
-        let shared = JournalShared { limits: options.limits, shards: options.shards, writers, meter, reads, damage };
+        let id_lookups = writers.iter().map(|_| IdLookups::default()).collect();
+        let JournalOptions { limits, shards, .. } = options;
+        let shared = JournalShared { limits, shards, writers, id_lookups, meter, reads, damage };
         Ok((Self(Arc::new(shared)), WriterThreads(threads)))
     }
 
@@ -363,25 +371,30 @@ impl Journal {
         self.enqueue(partition, |reply| WriterEntry::Publish { partition, chunks, check: None, reply, _permit: permit })
     }
 
-    /// Like [`Journal::publish`], without the events whose ids were accepted less than `window` ago. The result arrives
-    /// when the others, and the events that these repeat, are durable.
+    /// Like [`Journal::publish`]; with a `window`, without the events whose ids were accepted less than `window` ago. The
+    /// result arrives when the others, and the events that these repeat, are durable.
     ///
     /// # Errors
     /// If a chunk cannot be decoded.
-    pub fn publish_once(
+    pub fn ingest(
         &self,
         partition: PartitionId,
         chunks: Vec<SealedChunk>,
-        window: Duration,
+        window: Option<Duration>,
         permit: Option<Permit>,
     ) -> Result<PendingResult<PublishReceipt>, Error> {
+        let Some(window) = window else { return Ok(self.publish(partition, chunks, permit)) };
         let mut ids = Vec::new();
         for chunk in &chunks {
             let events = chunk.events().map_err(|error| Error::Damaged(error.to_string()))?;
             ids.extend(events.iter().map(IdDigest::of));
         }
-        let check = Some(DuplicateCheck { window, ids });
-        Ok(self.enqueue(partition, |reply| WriterEntry::Publish { partition, chunks, check, reply, _permit: permit }))
+        let check = Some(DuplicateCheck { window, ids, known: None });
+        let (reply, result) = PendingResult::new();
+        let entry = WriterEntry::Publish { partition, chunks, check, reply, _permit: permit };
+        let writer = self.0.shards.writer_of(partition);
+        self.0.id_lookups[writer].send(|| self.0.reads.store(), &self.0.writers[writer], entry);
+        Ok(result)
     }
 
     /// Opens a subscription's records for a new incarnation of its actor.
@@ -477,8 +490,8 @@ impl Journal {
 
     /// Makes the writers end after they have written all entries that are queued now.
     pub fn close(&self) {
-        for writer in &self.0.writers {
-            writer.queue.send(WriterEntry::Close);
+        for (writer, id_lookups) in self.0.writers.iter().zip(&self.0.id_lookups) {
+            id_lookups.close(writer);
         }
     }
 

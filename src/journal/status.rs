@@ -4,7 +4,7 @@
 use std::{
     sync::{
         Arc, PoisonError, RwLock,
-        atomic::{AtomicU8, AtomicUsize, Ordering},
+        atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -68,6 +68,7 @@ pub(super) struct WriterStatus {
     /// Only partitions at or near their limit: mostly none.
     crowded_partitions: RwLock<IdMap<PartitionId, CrowdedPartition>>,
     trimming: AtomicUsize,
+    ids_version: AtomicU64,
 }
 
 impl WriterStatus {
@@ -78,6 +79,7 @@ impl WriterStatus {
             ends: RwLock::new(ends.collect()),
             crowded_partitions: RwLock::default(),
             trimming: AtomicUsize::new(0),
+            ids_version: AtomicU64::new(0),
         }
     }
 
@@ -114,6 +116,15 @@ impl WriterStatus {
 
     pub(super) fn set_trimming(&self, partitions: usize) {
         self.trimming.store(partitions, Ordering::Release);
+    }
+
+    /// How many writes had ids of topics with duplicate detection. A read that begins now sees all of them.
+    pub(super) fn ids_version(&self) -> u64 {
+        self.ids_version.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_ids_version(&self, version: u64) {
+        self.ids_version.store(version, Ordering::Release);
     }
 
     pub(super) fn crowded_partition(&self, partition: PartitionId) -> Option<CrowdedPartition> {

@@ -252,14 +252,17 @@ impl LaneReader {
         mut turn: impl FnMut(&ReadyEvent) -> Turn,
     ) -> (Vec<ReadyEvent>, Vec<ReadyEvent>) {
         // With one event in a request it is nearly always the first.
+        let mut first = None;
         if limits.events_max <= 1
-            && let Some(ready) = self.ready.pop_front_if(|ready| turn(ready) == Turn::Go)
+            && let Some(ready) = self.ready.pop_front_if(|ready| *first.insert(turn(ready)) == Turn::Go)
         {
             self.stalled = false;
             self.begin(&ready);
             self.release_room();
             return (vec![ready], Vec::new());
         }
+        // A turn counts what it decides, so that each event is asked about once.
+        let turn = |ready: &ReadyEvent| first.take().unwrap_or_else(|| turn(ready));
         let (indexes, aside) = batch::pick_in_turn(&self.ready, limits, turn);
         self.stalled = indexes.is_empty() && aside.is_empty();
         let mut all: Vec<usize> = indexes.iter().chain(&aside).copied().collect();

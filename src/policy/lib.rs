@@ -38,6 +38,6 @@ pub mod transform;
 pub mod validation;
 
 pub use subscription::{
-    CoreStep, Effect, Input, OutgoingBatch, PullSettings, SendItem, Subscription, SubscriptionSettings,
+    CoreStep, DetachedEvents, Effect, Input, OutgoingBatch, PullSettings, SendItem, Subscription, SubscriptionSettings,
     SubscriptionWrite,
 };

@@ -30,7 +30,7 @@ pub struct RetryWindow {
     longest: Duration,
     size: usize,
     /// Durable, and due before the horizon.
-    keys: BTreeSet<DueKey>,
+    keys: DueKeys,
     /// From this key on only the disk knows; [`None`] if all keys are here.
     horizon: Option<DueKey>,
     /// The first key of the question in progress.
@@ -38,16 +38,56 @@ pub struct RetryWindow {
     /// Not handed to the journal yet.
     unwritten: UnwrittenChange,
     /// In the write in progress.
-    written: UnwrittenChange,
+    written: Option<Box<UnwrittenChange>>,
     /// On disk, but perhaps not yet when the disk was asked.
-    late: UnwrittenChange,
+    late: Option<Box<UnwrittenChange>>,
+}
+
+/// Due keys in their order, and by delivery. A damaged store may have several of one delivery.
+#[derive(Debug, Default)]
+struct DueKeys {
+    keys: BTreeSet<DueKey>,
+    by_delivery: DeliveryDues,
+}
+
+/// Deliveries, each with a due time.
+type DeliveryDues = BTreeSet<(Lane, Seq, Timestamp)>;
+
+impl DueKeys {
+    fn insert(&mut self, key: DueKey) {
+        self.by_delivery.insert((key.lane, key.seq, key.due));
+        self.keys.insert(key);
+    }
+
+    fn remove(&mut self, key: &DueKey) {
+        self.by_delivery.remove(&(key.lane, key.seq, key.due));
+        self.keys.remove(key);
+    }
+
+    fn pop_last(&mut self) -> Option<DueKey> {
+        let last = self.keys.pop_last()?;
+        self.by_delivery.remove(&(last.lane, last.seq, last.due));
+        Some(last)
+    }
+
+    fn append(&mut self, mut later: Self) {
+        self.keys.append(&mut later.keys);
+        self.by_delivery.append(&mut later.by_delivery);
+    }
+}
+
+/// The first due time of a delivery.
+fn due_of(dues: &DeliveryDues, (lane, seq): (Lane, Seq)) -> Option<Timestamp> {
+    let all = (lane, seq, Timestamp::default())..=(lane, seq, Timestamp::NEVER);
+    dues.range(all).next().map(|(_, _, due)| *due)
 }
 
 /// Changes that the disk, or its answer, may not include.
 #[derive(Debug, Default)]
 struct UnwrittenChange {
-    pending: BTreeSet<DueKey>,
-    left: BTreeSet<DueKey>,
+    pending: DueKeys,
+    /// A delivery may have left from several due times.
+    left: DeliveryDues,
 }
 
 /// What the window knows about a delivery.
@@ -63,8 +103,17 @@ pub enum WindowEntry {
 
 impl UnwrittenChange {
     fn append(&mut self, mut later: Self) {
-        self.pending.append(&mut later.pending);
+        self.pending.append(later.pending);
         self.left.append(&mut later.left);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.pending.keys.is_empty() && self.left.is_empty()
+    }
+
+    /// Whether the delivery left from this due time.
+    fn has_left(&self, DueKey { due, lane, seq }: DueKey) -> bool {
+        self.left.contains(&(lane, seq, due))
     }
 }
 
@@ -77,12 +126,12 @@ impl RetryWindow {
         Self {
             longest,
             size: WINDOW,
-            keys: BTreeSet::new(),
+            keys: DueKeys::default(),
             horizon: next_due.map(DueKey::at),
             asked: None,
             unwritten: UnwrittenChange::default(),
-            written: UnwrittenChange::default(),
-            late: UnwrittenChange::default(),
+            written: None,
+            late: None,
         }
     }
 
@@ -103,7 +152,7 @@ impl RetryWindow {
 
     /// Takes up to `max` durable keys of a lane, due or not.
     pub fn take_lane(&mut self, lane: Lane, max: usize) -> Vec<DueKey> {
-        let keys: Vec<DueKey> = self.keys.iter().filter(|key| key.lane == lane).take(max).copied().collect();
+        let keys: Vec<DueKey> = self.keys.keys.iter().filter(|key| key.lane == lane).take(max).copied().collect();
         for key in &keys {
             self.keys.remove(key);
         }
@@ -112,34 +161,40 @@ impl RetryWindow {
 
     /// Adds a pending delivery. A previous key of it must have been removed with [`Self::leave`].
     pub fn insert(&mut self, key: DueKey) {
-        self.unwritten.left.remove(&key);
+        self.unwritten.left.remove(&(key.lane, key.seq, key.due));
         self.unwritten.pending.insert(key);
     }
 
     /// Removes a key, wherever it is.
     pub fn leave(&mut self, key: DueKey) {
         self.keys.remove(&key);
-        for ahead in [&mut self.unwritten, &mut self.written, &mut self.late] {
+        let boxed = [&mut self.written, &mut self.late].into_iter().flatten().map(|change| &mut **change);
+        for ahead in std::iter::once(&mut self.unwritten).chain(boxed) {
             ahead.pending.remove(&key);
         }
-        self.unwritten.left.insert(key);
+        self.unwritten.left.insert((key.lane, key.seq, key.due));
     }
 
     /// Whether this key was removed, and the removal is not in a write.
     pub fn has_left(&self, key: DueKey) -> bool {
-        self.unwritten.left.contains(&key)
+        self.unwritten.has_left(key)
     }
 
-    /// Looks up a delivery. It scans all keys, so use it for rare cases only.
-    pub fn find(&self, (lane, seq): (Lane, Seq)) -> WindowEntry {
-        let is_it = |key: &&DueKey| (key.lane, key.seq) == (lane, seq);
-        let pending = [&self.unwritten.pending, &self.written.pending, &self.keys, &self.late.pending];
-        if let Some(key) = pending.into_iter().flatten().find(is_it) {
-            return WindowEntry::Pending(key.due);
+    /// Changes that are not durable.
+    fn ahead(&self) -> impl Iterator<Item = &UnwrittenChange> {
+        std::iter::once(&self.unwritten).chain(self.written.as_deref())
+    }
+
+    /// Looks up a delivery.
+    pub fn find(&self, key: (Lane, Seq)) -> WindowEntry {
+        let known = std::iter::once(&self.keys).chain(self.late.as_deref().map(|late| &late.pending));
+        let mut pending = self.ahead().map(|ahead| &ahead.pending).chain(known);
+        if let Some(due) = pending.find_map(|keys| due_of(&keys.by_delivery, key)) {
+            return WindowEntry::Pending(due);
         }
         // Removals that are durable are gone from the disk.
-        let left = [&self.unwritten.left, &self.written.left];
-        if left.into_iter().flatten().any(|key| is_it(&key)) { WindowEntry::Left } else { WindowEntry::Nothing }
+        let has_left = self.ahead().any(|ahead| due_of(&ahead.left, key).is_some());
+        if has_left { WindowEntry::Left } else { WindowEntry::Nothing }
     }
 
     /// Returns a key that was taken and not used.
@@ -148,51 +203,57 @@ impl RetryWindow {
             return;
         }
         self.keys.insert(key);
-        if self.keys.len() > self.size {
+        if self.keys.keys.len() > self.size {
             self.horizon = self.keys.pop_last();
         }
     }
 
     /// Notes that all changes are in the write in progress.
     pub fn written(&mut self) {
-        self.written.append(std::mem::take(&mut self.unwritten));
+        let unwritten = std::mem::take(&mut self.unwritten);
+        if !unwritten.is_empty() {
+            self.written.get_or_insert_default().append(unwritten);
+        }
     }
 
     /// Notes that the write in progress is durable.
     pub fn durable(&mut self) {
-        let written = std::mem::take(&mut self.written);
+        let Some(written) = self.written.take() else { return };
+        let UnwrittenChange { pending, left } = *written;
         if self.asked.is_some() {
-            self.late.left.extend(written.left);
-            let behind = written.pending.iter().filter(|key| self.horizon.is_some_and(|horizon| **key >= horizon));
-            self.late.pending.extend(behind);
+            let late = self.late.get_or_insert_default();
+            late.left.extend(left);
+            let behind = pending.keys.iter().filter(|key| self.horizon.is_some_and(|horizon| **key >= horizon));
+            behind.for_each(|key| late.pending.insert(*key));
         }
-        for key in written.pending {
+        for key in pending.keys {
             self.put_back(key);
         }
     }
 
     /// A lower bound of the first due time.
     pub fn first(&self) -> Option<Timestamp> {
-        let ahead = [self.unwritten.pending.first(), self.written.pending.first()];
-        let known = self.keys.first().copied().or(self.horizon);
-        ahead.into_iter().flatten().copied().chain(known).min().map(|key| key.due)
+        let ahead = self.ahead().filter_map(|ahead| ahead.pending.keys.first());
+        let known = self.keys.keys.first().copied().or(self.horizon);
+        ahead.copied().chain(known).min().map(|key| key.due)
     }
 
     /// When to take keys or ask the disk, if nothing happens before. Changes on their way to the disk wake the caller
     /// when they are durable.
     pub fn wakes(&self, now: Timestamp) -> Option<Timestamp> {
         let horizon = self.horizon.filter(|_| self.asked.is_none());
-        let out_of_range = self.keys.last().or(horizon.as_ref()).is_some_and(|key| self.is_out_of_range(key.due, now));
+        let out_of_range =
+            self.keys.keys.last().or(horizon.as_ref()).is_some_and(|key| self.is_out_of_range(key.due, now));
         if out_of_range {
             return Some(now);
         }
-        self.keys.first().or(horizon.as_ref()).map(|key| key.due)
+        self.keys.keys.first().or(horizon.as_ref()).map(|key| key.due)
     }
 
     /// The same for a roomy window, for lanes that may send now.
     pub fn wakes_of(&self, now: Timestamp, may_go: impl Fn(Lane) -> bool) -> Option<Timestamp> {
-        let first = self.keys.iter().find(|key| may_go(key.lane)).map(|key| key.due);
-        let out_of_range = self.keys.iter().rev().take_while(|key| self.is_out_of_range(key.due, now));
+        let first = self.keys.keys.iter().find(|key| may_go(key.lane)).map(|key| key.due);
+        let out_of_range = self.keys.keys.iter().rev().take_while(|key| self.is_out_of_range(key.due, now));
         let out_of_range = out_of_range.map(|key| key.lane).any(&may_go);
         if out_of_range { Some(now) } else { first }
     }
@@ -209,8 +270,8 @@ impl RetryWindow {
 
     /// Takes up to `max` keys that are due or out of range, of lanes that may send now.
     pub fn take(&mut self, now: Timestamp, max: usize, may_go: impl Fn(Lane) -> bool) -> Vec<DueKey> {
-        let out_of_range = self.keys.iter().rev().take_while(|key| self.is_out_of_range(key.due, now));
-        let due = self.keys.iter().take_while(|key| key.due <= now);
+        let out_of_range = self.keys.keys.iter().rev().take_while(|key| self.is_out_of_range(key.due, now));
+        let due = self.keys.keys.iter().take_while(|key| key.due <= now);
         let due: Vec<DueKey> = due.chain(out_of_range).filter(|key| may_go(key.lane)).take(max).copied().collect();
         for key in &due {
             self.keys.remove(key);
@@ -220,8 +281,8 @@ impl RetryWindow {
 
     /// The first key to ask the disk for, if it is time to. At most one question is in progress.
     pub fn next_lookup(&mut self, now: Timestamp) -> Option<DueKey> {
-        let room = self.keys.len() + 2 * WINDOW <= self.size;
-        if self.asked.is_none() && (self.keys.is_empty() || room) {
+        let room = self.keys.keys.len() + 2 * WINDOW <= self.size;
+        if self.asked.is_none() && (self.keys.keys.is_empty() || room) {
             self.asked = self.horizon.filter(|from| room || from.due <= now || self.is_out_of_range(from.due, now));
             return self.asked;
         }
@@ -231,16 +292,15 @@ impl RetryWindow {
     /// Takes the disk's answer: the next keys, and whether there are no more. `engaged` tells which keys are being
     /// fetched, ready or in flight.
     pub fn answer(&mut self, keys: &[DueKey], all: bool, engaged: impl Fn(DueKey) -> bool) {
-        let late = std::mem::take(&mut self.late);
+        let late = self.late.take().unwrap_or_default();
         // If the window overflowed meanwhile, its horizon is now before the question.
         let Some(from) = self.asked.take().filter(|from| self.horizon == Some(*from)) else { return };
         self.horizon = if all { None } else { keys.last().map(|last| last.next()).or(Some(from)) };
-        let is_left =
-            |key: DueKey| [&self.unwritten, &self.written, &late].iter().any(|ahead| ahead.left.contains(&key));
+        let is_left = |key: DueKey| late.has_left(key) || self.ahead().any(|ahead| ahead.has_left(key));
         // They are added when they are durable.
-        let comes = |key: DueKey| [&self.unwritten, &self.written].iter().any(|ahead| ahead.pending.contains(&key));
+        let comes = |key: DueKey| self.ahead().any(|ahead| ahead.pending.keys.contains(&key));
         let fresh = keys.iter().copied().filter(|key| !engaged(*key) && !is_left(*key) && !comes(*key));
-        let fresh: Vec<DueKey> = fresh.chain(late.pending.iter().copied()).collect();
+        let fresh: Vec<DueKey> = fresh.chain(late.pending.keys.iter().copied()).collect();
         for key in fresh {
             self.put_back(key);
         }

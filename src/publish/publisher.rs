@@ -11,6 +11,7 @@
 use std::{
     future::poll_fn,
     mem,
+    net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -22,7 +23,7 @@ use std::{
 use actix_web::{
     HttpRequest, HttpResponse,
     error::PayloadError,
-    http::header::{CONTENT_TYPE, EXPECT, HeaderMap},
+    http::header::{CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue},
     web,
 };
 use bytes::{Bytes, BytesMut};
@@ -61,6 +62,9 @@ const PREPARED_BYTES: usize = 16 * 1024;
 
 /// One of 1,000 events that do not match their schema is logged: a publisher's mistake is in each of its events.
 const LOGGED_EVERY: u64 = 1_000;
+
+/// The content type of events that this server delivers to a topic of its own.
+const DELIVERED: &str = "application/cloudevents-batch+json";
 
 /// The prefix of attribute headers in the binary mode of CloudEvents.
 const ATTRIBUTE: &str = "ce-";
@@ -276,11 +280,8 @@ impl Publisher {
     ) -> Result<(), Refusal> {
         let began = self.clock.now();
         let taking = async {
-            self.refuse_closed()?;
             let encoding = BodyEncoding::of(request.headers())?;
-            self.refuse_early(topic, began)?;
-            let sender = in_flight_bytes::Request::to(topic, &topic.record(), self.gate.accountable_address(request));
-            let mut permit = self.room.enter(sender, body.len()).map_err(|in_flight_bytes::Full| Refusal::NoRoom)?;
+            let mut permit = self.admit(topic, self.gate.accountable_address(request), body.len(), began)?;
             let body = encoding.decode(body, self.limits.request_bytes_max, &mut permit)?;
             self.accept(topic, request.headers(), &self.limits, body, permit, began).await
         };
@@ -288,6 +289,21 @@ impl Publisher {
         self.count(topic, began, taken)
     }
 
+    /// Admits a body that is in memory already, and reserves its bytes.
+    fn admit(
+        &self,
+        topic: &TopicHandle,
+        address: Option<IpAddr>,
+        bytes: usize,
+        now: Timestamp,
+    ) -> Result<Permit, Refusal> {
+        self.refuse_closed()?;
+        self.refuse_early(topic, now)?;
+        let sender = in_flight_bytes::Request::to(topic, &topic.record(), address);
+        self.room.enter(sender, bytes).map_err(|in_flight_bytes::Full| Refusal::NoRoom)
+    }
+
+    /// Reads and appends a body that is admitted. Every way into a topic ends here.
     async fn accept(
         &self,
         topic: &TopicHandle,
@@ -327,11 +343,7 @@ impl Publisher {
     ) -> Result<(), Refusal> {
         let (partition, chunks, room) =
             (topic.partition(), draft.into_chunks(), Some(Box::new(permit) as journal::Permit));
-        let appended = match window {
-            Some(window) => self.journal.publish_once(partition, chunks, window, room)?.await,
-            None => self.journal.publish(partition, chunks, room).await,
-        };
-        match appended {
+        match self.journal.ingest(partition, chunks, window, room)?.await {
             Ok(receipt) => {
                 topic.meter().duplicates(receipt.duplicates.into());
                 Ok(())
@@ -346,25 +358,17 @@ impl Publisher {
         }
     }
 
-    /// Publishes a JSON array of CloudEvents that this server, or the cluster, delivers to a topic of its own.
+    /// Publishes a JSON array of CloudEvents that this server, or the cluster, delivers to a topic of its own. The topic
+    /// treats it as a request of a publisher: its duplicate window, its rate limit and the reserved bytes apply.
     ///
     /// # Errors
     /// If the topic would refuse them from a publisher.
     pub async fn forward(&self, topic: &TopicHandle, events: Bytes) -> Result<(), Refusal> {
         let began = self.clock.now();
+        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(DELIVERED))]);
         let published = async {
-            self.refuse_closed()?;
-            let record = topic.record();
-            let content =
-                RequestContent { content_type: Some("application/cloudevents-batch+json"), attributes: Vec::new() };
-            let target = EventTarget::kept(&record).checking(topic.catalogue());
-            let draft = schema::read(&target, &content, &events, &self.limits)?;
-            note_nonconforming(topic, &target);
-            match self.journal.publish(topic.partition(), draft.into_chunks(), None).await {
-                Ok(_) => Ok(()),
-                Err(journal::Error::Backlog(laggard)) => Err(full(topic, laggard)),
-                Err(error) => Err(error.into()),
-            }
+            let permit = self.admit(topic, None, events.len(), began)?;
+            self.accept(topic, &headers, &self.limits, events, permit, began).await
         };
         let published = published.await;
         self.count(topic, began, published)

@@ -149,7 +149,12 @@ impl SystemTopic {
         }
         let draft = self.draft(&topic, event).map_err(PublishError::Permanent)?;
         // Without a permit: one event at a time, and few.
-        match self.journal.publish(topic.partition(), draft.into_chunks(), None).await {
+        let window = topic.record().ingress.duplicate_window();
+        let appended = match self.journal.ingest(topic.partition(), draft.into_chunks(), window, None) {
+            Ok(appended) => appended.await,
+            Err(error) => Err(error),
+        };
+        match appended {
             Ok(_) => Ok(true),
             // The topic was deleted meanwhile.
             Err(journal::Error::Unknown) => Err(none()),

@@ -255,6 +255,10 @@ impl StoreLayer for TolerantStore {
         self.note(family, self.inner().get(family, key))
     }
 
+    fn get_all(&self, family: Family, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>, StoreError> {
+        self.note(family, self.inner().get_all(family, keys))
+    }
+
     fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
         if !is_passed_over(family) {
             return self.note(family, self.inner().scan(family, from, upper, visit));

@@ -5,8 +5,9 @@
 //! ```
 //!
 //! The writer builds a filter as it appends and writes it in the batch that completes the block. If the process started
-//! in the middle of a block, it reads the first part of the block from the log at that moment: once for each partition
-//! and process. So every complete block has a filter. The open block has none on disk and is searched in the log.
+//! in the middle of a block, another thread reads the first part of the block from the log once the block is complete, and
+//! the filter is written then: once for each partition and process. The open block, and one whose filter a crash has
+//! prevented, have none on disk and are searched in the log.
 //!
 //! Invariants:
 //! - A filter contains every id of its block. It has 16 bits for each id and sets 8 of them: about one in 1,700 other
@@ -107,38 +108,56 @@ impl IdFilter {
 
 /// A block that is being filled.
 #[derive(Debug)]
-struct OpenBlock {
-    block: u64,
+pub struct OpenBlock {
+    /// Its number.
+    pub block: u64,
     /// The filter contains the ids from this sequence on.
     from: Seq,
     ids: IdFilter,
 }
 
+impl OpenBlock {
+    fn begin(seq: Seq) -> Self {
+        Self { block: block_of(seq), from: seq, ids: IdFilter::default() }
+    }
+
+    /// Whether the filter contains all ids of the block.
+    fn is_whole(&self) -> bool {
+        self.from <= Seq(self.block * LEDGER_BLOCK).max(Seq::FIRST)
+    }
+
+    /// Completes the filter with the ids that were appended before this process filled it.
+    pub fn complete(mut self, store: &dyn Store, id: PartitionId) -> Result<IdFilter, StoreError> {
+        each_id(store, id, Seq(self.block * LEDGER_BLOCK), self.from, &mut |_, text| self.ids.insert(text))?;
+        Ok(self.ids)
+    }
+}
+
 /// The open blocks, one for each partition that is appended to.
 #[derive(Debug, Default)]
-pub struct OpenBlocks(IdMap<PartitionId, OpenBlock>);
+pub struct OpenBlocks {
+    open: IdMap<PartitionId, OpenBlock>,
+    /// Blocks that end in the batch, and whose first events the log has.
+    partial: Vec<(PartitionId, OpenBlock)>,
+}
 
 impl OpenBlocks {
     /// Adds the ids of a chunk, and adds the filter of each block that it completes to `batch`. If `batch` is not
     /// written, [`OpenBlocks::forget`] must be called.
-    pub fn append(&mut self, store: &dyn Store, batch: &mut Batch, id: PartitionId, chunk: &Chunk) {
+    pub fn append(&mut self, batch: &mut Batch, id: PartitionId, chunk: &Chunk) {
         let mut closed = Vec::new();
-        let begin = |seq: Seq| OpenBlock { block: block_of(seq), from: seq, ids: IdFilter::default() };
-        let open = self.0.entry(id).or_insert_with(|| begin(chunk.first));
+        let open = self.open.entry(id).or_insert_with(|| OpenBlock::begin(chunk.first));
         let read = chunk.each_id(&mut |seq, text| {
             if block_of(seq) != open.block {
-                closed.push(std::mem::replace(open, begin(seq)));
+                closed.push(std::mem::replace(open, OpenBlock::begin(seq)));
             }
             open.ids.insert(text);
         });
         for open in closed {
-            let block = open.block;
-            match complete(store, id, open) {
-                Ok(ids) => batch.put(Family::Ids, keys::ids(id, block), ids.encode()),
-                // A search reads the log of a block without a filter.
-                Err(error) => {
-                    tracing::warn!(partition = id.0, block, %error, "could not complete the id filter of a block")
-                }
+            if open.is_whole() {
+                batch.put(Family::Ids, keys::ids(id, open.block), open.ids.encode());
+            } else {
+                self.partial.push((id, open));
             }
         }
         if let Err(error) = read {
@@ -148,25 +167,17 @@ impl OpenBlocks {
 
     /// The last append to a partition was not written.
     pub fn forget(&mut self, id: PartitionId) {
-        self.0.remove(&id);
+        self.open.remove(&id);
+        self.partial.retain(|(of, _)| *of != id);
     }
 
-    /// The appends were written.
-    pub fn written(&mut self) {
-        if self.0.len() > OPEN_MAX {
-            self.0.clear();
+    /// The appends were written. Returns the blocks that ended with them and are to be completed from the log.
+    pub fn written(&mut self) -> Vec<(PartitionId, OpenBlock)> {
+        if self.open.len() > OPEN_MAX {
+            self.open.clear();
         }
+        std::mem::take(&mut self.partial)
     }
-}
-
-/// Completes a block with the ids that were appended to it before this process filled it.
-fn complete(
-    store: &dyn Store,
-    id: PartitionId,
-    OpenBlock { block, from, mut ids }: OpenBlock,
-) -> Result<IdFilter, StoreError> {
-    each_id(store, id, Seq(block * LEDGER_BLOCK), from, &mut |_, text| ids.insert(text))?;
-    Ok(ids)
 }
 
 /// The first event of a block, from `floor` on, whose id is missing in its filter.

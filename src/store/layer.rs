@@ -30,6 +30,11 @@ pub trait StoreLayer: Send + Sync + 'static {
         self.inner().get(family, key)
     }
 
+    /// [`Store::get_all`].
+    fn get_all(&self, family: Family, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>, StoreError> {
+        self.inner().get_all(family, keys)
+    }
+
     /// [`Store::scan`].
     fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
         self.inner().scan(family, from, upper, visit)
@@ -82,6 +87,10 @@ impl<L: StoreLayer> Store for L {
 
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         StoreLayer::get(self, family, key)
+    }
+
+    fn get_all(&self, family: Family, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>, StoreError> {
+        StoreLayer::get_all(self, family, keys)
     }
 
     fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {

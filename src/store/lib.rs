@@ -216,6 +216,11 @@ pub trait Store: Send + Sync + 'static {
     /// Reads one record.
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError>;
 
+    /// Reads these records, in the same order.
+    fn get_all(&self, family: Family, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>, StoreError> {
+        keys.iter().map(|key| self.get(family, key)).collect()
+    }
+
     /// Visits the records from `from` (included) to `upper` (excluded) in ascending order, until `visit` breaks.
     fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError>;
 

@@ -386,6 +386,14 @@ impl Store for RocksStore {
         }
     }
 
+    fn get_all(&self, family: Family, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>, StoreError> {
+        if family == Family::Cursor {
+            // The latest ones are in memory.
+            return keys.iter().map(|key| self.get(family, key)).collect();
+        }
+        read::get_all(&self.db, self.family(family), keys)
+    }
+
     fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
         self.pages.scan(family, from, upper, visit, |visit| {
             read::scan(&self.db, self.family(family), ReadOptions::default(), from, upper, visit)

@@ -2,25 +2,32 @@
 //!
 //! Invariants:
 //! - Publishing to the feed never waits. A slow subscriber loses items and learns how many.
-//! - Without a subscriber, the feed costs one atomic read.
+//! - Items for slow subscribers have a bound in bytes, for all subscribers together.
+//! - Without a subscriber, the feed costs one atomic read and keeps nothing.
 //! - Outcomes are published once they are durable.
 //!
 //! The feed has no history. The log and the ledger have it.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    collections::VecDeque,
+    pin::pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
-use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::sync::Notify;
 
 use gridhook_event::{PartitionId, SubscriptionKey, chunk::Chunk};
-use gridhook_policy::record::{LedgerLine, RecordChange};
+use gridhook_policy::record::{LedgerLine, RecordChange, SeqRun};
 use gridhook_record::subscription::SubscriptionRecord;
 
-/// Items kept for a slow subscriber. A log chunk is at most 64 KiB, and the newest chunks are in the recent-events
-/// caches anyway.
-const ITEMS_MAX: usize = 256;
+/// Bytes of items kept for slow subscribers. The newest item is kept whatever its size.
+const BYTES_MAX: usize = 8 << 20;
+
+/// The memory of an item beside its events or lines.
+const ITEM_BYTES: usize = 256;
 
 /// Maximum subscribers.
 pub const SUBSCRIBERS_MAX: usize = 32;
@@ -29,21 +36,28 @@ pub const SUBSCRIBERS_MAX: usize = 32;
 #[derive(Clone, Debug)]
 pub enum FeedEvent {
     /// Events were published.
-    Published(PartitionId, Vec<Chunk>),
+    Published(PartitionId, Chunk),
     /// Ledger lines of a subscription became durable.
     Ended(SubscriptionKey, Arc<SubscriptionRecord>, Vec<LedgerLine>),
-    /// The server stops.
-    Over,
 }
 
 impl FeedEvent {
     /// The number of events or lines.
     fn count(&self) -> u64 {
         match self {
-            Self::Published(_, chunks) => chunks.iter().map(|chunk| u64::from(chunk.count)).sum(),
+            Self::Published(_, chunk) => chunk.count.into(),
             Self::Ended(_, _, lines) => lines.len() as u64,
-            Self::Over => 0,
         }
+    }
+
+    /// The bytes that the item keeps in memory.
+    fn memory(&self) -> usize {
+        let line = |line: &LedgerLine| size_of::<LedgerLine>() + line.entry.runs.len() * size_of::<SeqRun>();
+        ITEM_BYTES
+            + match self {
+                Self::Published(_, chunk) => chunk.memory(),
+                Self::Ended(_, _, lines) => lines.iter().map(line).sum(),
+            }
     }
 }
 
@@ -54,28 +68,65 @@ struct FeedItem {
     event: Arc<FeedEvent>,
 }
 
-/// The feed.
-#[derive(Debug)]
-pub struct EventFeed {
-    subscribers: Arc<AtomicUsize>,
-    is_over: AtomicBool,
-    /// Events and lines published so far. Locked while an item is published, so that items are in the order of their
-    /// counts.
-    published: Mutex<u64>,
-    sender: broadcast::Sender<FeedItem>,
+/// The items that a subscriber may still receive.
+#[derive(Debug, Default)]
+struct FeedItems {
+    items: VecDeque<FeedItem>,
+    /// The number of the first of them, counted from the start of the process.
+    first: u64,
+    bytes: usize,
+    /// Events and lines published so far.
+    published: u64,
+    /// Whether the server stops.
+    is_over: bool,
 }
 
-impl Default for EventFeed {
-    fn default() -> Self {
-        let (sender, _) = broadcast::channel(ITEMS_MAX);
-        Self { subscribers: Arc::default(), is_over: AtomicBool::new(false), published: Mutex::default(), sender }
+impl FeedItems {
+    /// The number of the next item.
+    fn end(&self) -> u64 {
+        self.first + self.items.len() as u64
+    }
+
+    fn push(&mut self, event: FeedEvent) {
+        let before = self.published;
+        self.published += event.count();
+        self.bytes += event.memory();
+        self.items.push_back(FeedItem { before, event: Arc::new(event) });
+        while self.bytes > BYTES_MAX && self.items.len() > 1 {
+            self.remove_first();
+        }
+    }
+
+    fn remove_first(&mut self) {
+        if let Some(FeedItem { event, .. }) = self.items.pop_front() {
+            self.bytes -= event.memory();
+            self.first += 1;
+        }
+    }
+}
+
+/// The feed.
+#[derive(Debug, Default)]
+pub struct EventFeed(Arc<FeedShared>);
+
+#[derive(Debug, Default)]
+struct FeedShared {
+    subscribers: AtomicUsize,
+    items: Mutex<FeedItems>,
+    /// Wakes all subscribers.
+    changed: Notify,
+}
+
+impl FeedShared {
+    fn lock(&self) -> MutexGuard<'_, FeedItems> {
+        self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl EventFeed {
     /// Whether the feed has a subscriber.
     pub fn has_subscribers(&self) -> bool {
-        self.subscribers.load(Ordering::Relaxed) > 0
+        self.0.subscribers.load(Ordering::Relaxed) > 0
     }
 
     /// Publishes an item if the feed has a subscriber.
@@ -83,12 +134,9 @@ impl EventFeed {
         if !self.has_subscribers() {
             return;
         }
-        let event = Arc::new(event());
-        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = *published;
-        *published += event.count();
-        // All subscribers may have gone.
-        self.sender.send(FeedItem { before, event }).ok();
+        let event = event();
+        self.0.lock().push(event);
+        self.0.changed.notify_waiters();
     }
 
     /// The ledger lines of a write, if the feed has a subscriber.
@@ -108,53 +156,77 @@ impl EventFeed {
     /// Subscribes. [`None`] if the maximum is reached or the server stops.
     pub fn subscribe(&self) -> Option<FeedSubscriber> {
         let room = |count: usize| (count < SUBSCRIBERS_MAX).then_some(count + 1);
-        self.subscribers.fetch_update(Ordering::AcqRel, Ordering::Relaxed, room).ok()?;
-        let count = SubscriberCount(Arc::clone(&self.subscribers));
-        let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-        let subscriber = FeedSubscriber { receiver: self.sender.subscribe(), next: *published, _count: count };
-        drop(published);
-        (!self.is_over.load(Ordering::Acquire)).then_some(subscriber)
+        self.0.subscribers.fetch_update(Ordering::AcqRel, Ordering::Relaxed, room).ok()?;
+        let items = self.0.lock();
+        let (position, next, is_over) = (items.end(), items.published, items.is_over);
+        drop(items);
+        // The count ends with it.
+        let subscriber = FeedSubscriber { feed: Arc::clone(&self.0), position, next };
+        (!is_over).then_some(subscriber)
     }
 
     /// Closes the feed: the server stops.
     pub fn close(&self) {
-        self.is_over.store(true, Ordering::Release);
-        self.publish(|| FeedEvent::Over);
+        self.0.lock().is_over = true;
+        self.0.changed.notify_waiters();
     }
 }
 
 /// A subscriber of the feed.
 #[derive(Debug)]
 pub struct FeedSubscriber {
-    receiver: broadcast::Receiver<FeedItem>,
-    /// The count of the next expected item.
+    feed: Arc<FeedShared>,
+    /// The number of the next item.
+    position: u64,
+    /// The count of the next expected event or line.
     next: u64,
-    _count: SubscriberCount,
 }
 
-#[derive(Debug)]
-struct SubscriberCount(Arc<AtomicUsize>);
-
-impl Drop for SubscriberCount {
+impl Drop for FeedSubscriber {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        let mut items = self.feed.lock();
+        if self.feed.subscribers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            while !items.items.is_empty() {
+                items.remove_first();
+            }
+        }
     }
 }
 
 impl FeedSubscriber {
     /// The next item, and how many events and lines were lost before it. [`None`] once the feed is closed.
     pub async fn next(&mut self) -> Option<(u64, Arc<FeedEvent>)> {
+        let feed = Arc::clone(&self.feed);
         loop {
-            match self.receiver.recv().await {
-                Ok(FeedItem { before, event }) => {
-                    let missed = before.saturating_sub(self.next);
-                    self.next = before + event.count();
-                    return (!matches!(*event, FeedEvent::Over)).then_some((missed, event));
-                }
-                // The next item that arrives says how many were lost.
-                Err(RecvError::Lagged(_)) => {}
-                Err(RecvError::Closed) => return None,
+            let mut changed = pin!(feed.changed.notified());
+            // From here on, no item is missed.
+            changed.as_mut().enable();
+            match self.take_next() {
+                NextItem::Item(missed, event) => return Some((missed, event)),
+                NextItem::Over => return None,
+                NextItem::None => changed.await,
             }
         }
     }
+
+    fn take_next(&mut self) -> NextItem {
+        let items = self.feed.lock();
+        let position = self.position.max(items.first);
+        let Some(FeedItem { before, event }) = items.items.get((position - items.first) as usize).cloned() else {
+            return if items.is_over { NextItem::Over } else { NextItem::None };
+        };
+        drop(items);
+        self.position = position + 1;
+        let missed = before.saturating_sub(self.next);
+        self.next = before + event.count();
+        NextItem::Item(missed, event)
+    }
+}
+
+/// What a subscriber receives.
+enum NextItem {
+    Item(u64, Arc<FeedEvent>),
+    /// There is no item yet.
+    None,
+    Over,
 }

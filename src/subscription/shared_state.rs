@@ -224,6 +224,12 @@ impl SharedState {
             && self.view().is_idle(end)
     }
 
+    /// Whether requests of operators or clients wait.
+    pub fn has_requests(&self) -> bool {
+        let inner = self.lock();
+        !inner.commands.is_empty() || inner.queue.as_ref().is_some_and(|queue| !queue.is_idle())
+    }
+
     /// Notes the new end of the log. False if it is not new.
     pub fn appended(&self, end: Seq) -> bool {
         let mut inner = self.lock();

@@ -113,7 +113,7 @@ async fn an_open_tail_counts_as_a_use_of_its_session() {
         control.hand.advance(IDLE - Duration::from_secs(60));
         let sealed = sealed(&[("a", 1)]).pop().expect("a chunk");
         let chunk = Chunk::decode(Seq(first), sealed.stamp(Timestamp(1), LogTail::default())).expect("sound");
-        control.registry.feed().publish(|| FeedEvent::Published(PartitionId(1), vec![chunk]));
+        control.registry.feed().publish(|| FeedEvent::Published(PartitionId(1), chunk));
         let line = poll_fn(|cx| Pin::new(&mut lines).poll_next(cx));
         let line = timeout(LONG, line).await.expect("in time").expect("it is open").expect("a line");
         assert!(line.starts_with(b"{"), "{line:?}");

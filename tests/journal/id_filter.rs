@@ -1,6 +1,10 @@
 //! Id filters: an existing id is always found, and few blocks are read unnecessarily.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use bytes::BufMut;
 use gridhook::{
@@ -13,7 +17,7 @@ use gridhook::{
     policy::record::{Cursor, LaneCursor, RecordChange, WriteUrgency},
     repair::fsck,
     storage::decoders,
-    store::{Family, Store, id_filter::IdFilter, keys},
+    store::{Family, Store, StoreError, Visit, id_filter::IdFilter, keys, layer},
 };
 use proptest::prelude::*;
 
@@ -33,6 +37,10 @@ struct Fixture {
 
 impl Fixture {
     fn at(store: &MemoryStore) -> Self {
+        Self::at_store(Arc::new(store.clone()))
+    }
+
+    fn at_store(store: Arc<dyn Store>) -> Self {
         let (clock, hand) = Clock::manual(Timestamp(1_000_000_000));
         let options = JournalOptions {
             outcome_delay: Duration::ZERO,
@@ -40,7 +48,6 @@ impl Fixture {
             shards: Shards::default(),
             limits: BacklogLimits::default(),
         };
-        let store: Arc<dyn Store> = Arc::new(store.clone());
         let (journal, writer) =
             Journal::start(store, clock, options, Box::new(|_, _| {}), Box::new(|_| {})).expect("sound");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
@@ -56,6 +63,14 @@ impl Fixture {
 
     fn publish(&self, ids: &[String]) -> Result<(), Error> {
         self.runtime.block_on(self.journal.publish(PARTITION, sealed(ids), None)).map(|_| ())
+    }
+
+    /// Waits until the filters of blocks that ended are written.
+    fn complete_filters(&self) {
+        for _ in 0..2 {
+            self.runtime.block_on(self.journal.change(Vec::new())).expect("there is room");
+        }
+        super::writer::wait_for_looks(&self.journal);
     }
 
     /// Searches for an id, in as many calls as needed.
@@ -134,6 +149,50 @@ fn a_full_block_takes_few_others_for_its_own_and_each_block_takes_others() {
     assert!(again < 5, "{again} of {} collide twice", taken[0].len());
 }
 
+/// A store that notes which threads read the log.
+struct Watched {
+    store: MemoryStore,
+    readers: Arc<Mutex<Vec<String>>>,
+}
+
+impl layer::StoreLayer for Watched {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.store
+    }
+
+    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        if family == Family::Log {
+            let thread = std::thread::current().name().unwrap_or_default().to_owned();
+            self.readers.lock().expect("no panic").push(thread);
+        }
+        self.store.scan(family, from, upper, visit)
+    }
+}
+
+#[test]
+fn the_thread_that_syncs_does_not_read_the_log_for_a_block_that_was_open_at_the_start() {
+    let (store, readers) = (MemoryStore::new(), Arc::<Mutex<Vec<String>>>::default());
+    let queue = Fixture::founded(&store);
+    let ids: Vec<String> = (0..2 * BLOCK).map(|id| format!("id-{id}")).collect();
+    let (before, after) = ids.split_at(BLOCK as usize - 100);
+    queue.publish(before).expect("there is room");
+    queue.stop();
+    let watched = Watched { store: store.clone(), readers: Arc::clone(&readers) };
+    let queue = Fixture::at_store(Arc::new(watched));
+    queue.publish(after).expect("there is room");
+    queue.complete_filters();
+    assert_eq!(ids_of(&store), [0, 1]);
+    let threads: BTreeSet<String> = readers.lock().expect("no panic").drain(..).collect();
+    assert!(!threads.contains("journal") && threads.contains("journal-trim"), "{threads:?}");
+    assert_eq!(queue.find(&ids[7], 1), [8]);
+    // A writer that stops completes what it has begun.
+    queue.stop();
+    let report = fsck::check(&store, decoders(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable");
+    assert!(report.findings.is_empty(), "{report}");
+}
+
 #[test]
 fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
     let mut store = MemoryStore::new();
@@ -157,6 +216,7 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
             queue.publish(&ids).expect("there is room");
             published.extend(ids);
         }
+        queue.complete_filters();
         match round % 10 {
             4 => {
                 queue.stop();

@@ -193,9 +193,9 @@ impl Driver {
                 if self.thorough {
                     self.disk.check();
                 }
-                for (id, key, order) in &write.detached {
+                for (id, events) in &write.detached {
                     let request = self.sent.get_mut(id).expect("it was sent");
-                    Arc::make_mut(request).detach(*key, *order);
+                    Arc::make_mut(request).detach(events);
                 }
                 self.commanded += write.commanded.unwrap_or_default();
                 self.urgencies.push(write.urgency);
@@ -211,6 +211,18 @@ impl Driver {
             for effect in step.effects {
                 self.perform(effect);
             }
+        }
+    }
+
+    /// Nothing that is due waits for a wake of something else: where neither the timer nor the end of a write wakes the
+    /// actor, another turn changes nothing.
+    fn check_rest(&mut self) {
+        if std::mem::take(&mut self.written) {
+            self.core.end_write();
+        }
+        if self.core.next_due(self.now).is_none_or(|due| due > self.now) {
+            let step = self.core.absorb_all([], self.now);
+            assert!(step.write.is_none() && step.effects.is_empty(), "this had no wake: {step:?}");
         }
     }
 
@@ -236,6 +248,7 @@ impl Driver {
     pub(super) fn run_until(&mut self, until: Timestamp) {
         let mut idle = 0;
         loop {
+            self.check_rest();
             let answer = self.in_flight.iter().map(|(at, _, _)| *at).min();
             let next = [answer, self.core.next_due(self.now)].into_iter().flatten().min();
             let Some(next) = next.filter(|next| *next <= until) else { break };

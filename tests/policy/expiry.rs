@@ -125,6 +125,37 @@ fn held_events_expire_by_a_timer_although_nothing_is_sent() {
 }
 
 #[test]
+fn held_events_expire_to_the_last_without_another_wake() {
+    for dead_letter in [false, true] {
+        let settings = SubscriptionSettings { dead_letter, time_to_live: MINUTE, ..plain() };
+        let mut driver = Driver::new(settings, answers(vec![status(200)]));
+        driver.is_large();
+        driver.slice_max = 5000;
+        driver.command(Command::Hold);
+        publish(&mut driver, 20_000);
+        driver.run_for(2 * MINUTE);
+        let counters = driver.disk.cursor.counters;
+        assert_eq!((counters.passed, counters.filtered), (20_000, 6666), "dead letters: {dead_letter}");
+        assert_eq!(counters.dropped + counters.dead_lettered, 13_334, "dead letters: {dead_letter}");
+        assert_eq!(driver.disk.cursor.lanes.len(), 1, "the log is free");
+    }
+}
+
+#[test]
+fn overflowing_events_end_to_the_last_without_another_wake() {
+    let settings = SubscriptionSettings { dead_letter: false, ..six_hours() };
+    let mut driver = Driver::new(settings, answers(vec![status(200)]));
+    driver.is_large();
+    driver.slice_max = 5000;
+    driver.command(Command::Hold);
+    publish(&mut driver, 20_000);
+    driver.absorb(Input::Overflow { below: Seq(15_001) });
+    driver.run_for(MINUTE);
+    assert_eq!(driver.disk.cursor.counters.dropped, 10_000);
+    assert_eq!(driver.disk.cursor.lanes.len(), 1, "the log is free");
+}
+
+#[test]
 fn events_that_arrive_during_a_hold_are_looked_for_every_ten_seconds() {
     let mut driver = Driver::new(SubscriptionSettings { time_to_live: MINUTE, ..plain() }, answers(vec![status(200)]));
     driver.command(Command::Hold);

@@ -1,12 +1,15 @@
 //! A success after the response timeout: it takes out of the retry queue what is still in there.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use expect_test::{Expect, expect};
 use gridhook::{
-    event::{Seq, Timestamp},
+    event::{RequestId, Seq, Timestamp},
     policy::{
-        OutgoingBatch, SubscriptionSettings,
+        Input, OutgoingBatch, SubscriptionSettings,
         batch::BatchLimits,
         outcome::{Failure, RequestResult},
         record::{Cursor, Health, LedgerEvent, PaceRecord, SeqRun},
@@ -245,4 +248,36 @@ fn a_detached_event_is_not_in_flight_in_a_later_incarnation() {
         let counters = driver.disk.cursor.counters;
         assert_eq!((counters.delivered, counters.pending, counters.requests), (1, 0, 2));
     }
+}
+
+#[test]
+fn late_successes_of_large_batches_cost_about_as_much_as_those_in_time() {
+    const EVENTS: usize = 2500;
+    let batch = BatchLimits { events_max: EVENTS as u32, bytes_preferred: 1 << 20, ..plain().batch };
+    let settings = SubscriptionSettings { concurrency_max: 100, batch, ..plain() };
+    let driver_of = |endpoint: Endpoint| {
+        let mut driver = Driver::new(settings.clone(), endpoint);
+        driver.is_large();
+        driver.slice_max = EVENTS as u64;
+        driver.publish(&vec![("yes", 10); 16 * EVENTS]);
+        assert_eq!(driver.sent.len(), 16);
+        driver
+    };
+    let mut in_time = driver_of(Box::new(|_| None));
+    let began = Instant::now();
+    for request in 1..=16 {
+        in_time.absorb(Input::Finished { request: RequestId(request), answer: status(200) });
+    }
+    let usual = began.elapsed();
+    assert_eq!(in_time.disk.cursor.counters.delivered, 16 * EVENTS as u64);
+
+    let mut late = driver_of(times_out_first(vec![None; 16]));
+    late.run_until(START.after(WAIT));
+    assert_eq!(late.disk.cursor.counters.pending, 16 * EVENTS as u64);
+    let began = Instant::now();
+    (1..=16).for_each(|request| late.late(request));
+    let took = began.elapsed();
+    assert_eq!(late.disk.cursor.counters.delivered, 16 * EVENTS as u64);
+    // Each event is looked up on the disk and removed from it as well. With a search for each event it is thousands of times.
+    assert!(took < 60 * usual, "{took:?}, and {usual:?} in time");
 }

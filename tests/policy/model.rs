@@ -786,9 +786,9 @@ impl Scenario {
     }
 
     fn durable(&mut self, write: &SubscriptionWrite) {
-        for (id, key, order) in &write.detached {
+        for (id, events) in &write.detached {
             let shared = self.slots.get_mut(id).expect("it is in flight");
-            Arc::make_mut(&mut shared.request).detach(*key, *order);
+            Arc::make_mut(&mut shared.request).detach(events);
         }
         for id in &write.late {
             assert!(self.received.remove(id).is_some(), "settled twice");

@@ -20,7 +20,10 @@ use gridhook::{
     },
 };
 
-use super::{driver::START, plain, sealed};
+use super::{
+    driver::{Driver, START, answers, status},
+    plain, sealed,
+};
 
 /// A core that has read nothing yet of a log with events up to `end`.
 fn core(settings: SubscriptionSettings, health: Health, end: u64) -> Subscription {
@@ -291,4 +294,14 @@ fn a_lane_that_has_given_up_its_last_event_ends_in_the_same_turn() {
     let lanes: Vec<Lane> = core.cursor().lanes.iter().map(|lane| lane.lane).collect();
     assert_eq!(lanes, [Lane::LIVE]);
     assert_eq!(core.cursor().counters.dead_lettered, 1);
+}
+
+#[test]
+fn an_event_that_is_set_aside_takes_the_last_place_among_tracked_ones_once() {
+    let order = OrderSettings { tracked_max: 2, ..(*by_subject()).clone() };
+    let settings = SubscriptionSettings { order: Some(Arc::new(order)), ..plain() };
+    let mut driver = Driver::new(settings, answers(vec![status(503)]));
+    driver.publish(&[("yes", 10), ("yes", 10)]);
+    driver.run_for(Duration::from_secs(1));
+    assert_eq!(driver.disk.pending.len(), 2, "the first one waits for its retry, and holds the second one back");
 }

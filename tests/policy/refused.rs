@@ -6,7 +6,7 @@ use expect_test::expect;
 use gridhook::{
     event::RequestId,
     policy::{
-        OutgoingBatch, SubscriptionSettings,
+        Input, OutgoingBatch, SubscriptionSettings,
         batch::BatchLimits,
         outcome::{Failure, RequestResult},
         record::{Command, EndpointId, Health, PaceRecord},
@@ -278,6 +278,7 @@ fn an_answer_of_an_earlier_endpoint_settles_its_events_and_says_nothing_about_th
         driver.run_for(Duration::from_secs(1));
         driver.settings.endpoint = EndpointId(2);
         driver.revive();
+        driver.absorb(Input::Tick);
         driver.run_for(Duration::from_secs(10));
         let cursor = driver.core.cursor();
         assert_eq!((cursor.counters.requests, cursor.counters.requests_failed), (1, failed), "{answer:?}");

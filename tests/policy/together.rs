@@ -2,7 +2,12 @@
 
 use gridhook::{
     event::{Lane, RequestId, Seq},
-    policy::{Effect, Input, SubscriptionSettings, record::Command, retry::Jitter},
+    policy::{
+        Effect, Input, SubscriptionSettings,
+        batch::BatchLimits,
+        record::{Command, RecordChange},
+        retry::Jitter,
+    },
 };
 
 use super::{
@@ -69,4 +74,27 @@ fn appended_events_are_read_before_a_decision_only_where_nothing_else_would_foll
     assert_eq!(driver.core.cursor().lanes[0].read, next);
     driver.command(Command::Hold);
     assert_eq!(driver.core.read_on(Seq(4), driver.now), None, "nothing is read while it is held");
+}
+
+#[test]
+fn a_wave_of_failures_is_written_in_parts_and_to_its_end() {
+    let batch = BatchLimits { events_max: 2500, bytes_preferred: 1 << 20, ..plain().batch };
+    let mut driver = Driver::new(SubscriptionSettings { concurrency_max: 100, batch, ..plain() }, Box::new(|_| None));
+    driver.is_large();
+    driver.slice_max = 2500;
+    driver.publish(&vec![("yes", 10); CONCURRENCY * 2500]);
+    let requests: Vec<RequestId> = driver.sent.keys().copied().collect();
+    assert_eq!(requests.len(), CONCURRENCY);
+    let failed = |request: &RequestId| (Input::Finished { request: *request, answer: status(503) }, Jitter(0.0));
+    let mut step = driver.core.absorb_all(requests.iter().map(failed), driver.now);
+    let (mut deferred, mut finished) = (0, Vec::new());
+    while let Some(write) = step.write.take() {
+        let is_deferred = |change: &&RecordChange| matches!(change, RecordChange::Defer { .. });
+        deferred += write.changes.iter().filter(is_deferred).count();
+        assert!(write.changes.len() < 4096 + 2600, "{} changes in a write", write.changes.len());
+        finished.extend(write.finished);
+        assert!(finished.len() == requests.len() || driver.core.waits_for_write(), "the rest has a wake");
+        step = driver.core.absorb(Input::Durable, driver.now, Jitter(0.0));
+    }
+    assert_eq!((deferred, finished), (CONCURRENCY * 2500, requests));
 }

@@ -10,6 +10,7 @@ mod duplicates;
 mod encoding;
 mod event_grid;
 mod event_types;
+mod forward;
 mod fuzz;
 mod garbage;
 mod host;

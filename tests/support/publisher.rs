@@ -190,6 +190,7 @@ pub(crate) fn mapping() -> InputSchemaMapping {
 /// of the same names, and a domain `shop`.
 pub(crate) struct Endpoint {
     pub(crate) publisher: web::Data<Publisher>,
+    pub(crate) registry: Arc<Registry>,
     pub(crate) hand: ManualClock,
     store: MemoryStore,
     _starts: StartQueue,
@@ -227,8 +228,8 @@ impl Endpoint {
             done.send(()).expect("the test waits");
         });
         finished.recv().expect("the topics are made");
-        let publisher = Publisher::new(registry, journal, clock, limits, Authenticator::new(door));
-        Self { publisher: web::Data::new(publisher), hand, store, _starts: starts }
+        let publisher = Publisher::new(Arc::clone(&registry), journal, clock, limits, Authenticator::new(door));
+        Self { publisher: web::Data::new(publisher), registry, hand, store, _starts: starts }
     }
 
     /// The disk is full from now on.

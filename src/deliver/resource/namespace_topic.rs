@@ -1,5 +1,5 @@
-//! `NamespaceTopic`: a topic of a namespace of this server. Events are appended to its log in this process; the topic's
-//! journal has them once, however often the request is repeated by a client that pulls them.
+//! `NamespaceTopic`: a topic of a namespace of this server. Events are appended to its log in this process, as if a publisher
+//! had sent them: a batch that is repeated after a crash is stored again, unless the topic has a duplicate window.
 
 use std::{rc::Rc, sync::Arc};
 

@@ -156,4 +156,11 @@ impl Supervised for SubscriptionFactory {
         }
         self.child.shared.on_incarnation_end(matches!(how, IncarnationEnd::Panicked));
     }
+
+    /// The topic's actor stops one that is idle. A request that came before its end has found it running.
+    fn on_stopped(&self) {
+        if self.child.shared.has_requests() {
+            self.topic.ensure_actor(&self.child.shared);
+        }
+    }
 }

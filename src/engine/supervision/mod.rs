@@ -292,6 +292,9 @@ pub trait Supervised: 'static {
     /// Called when it has ended.
     fn on_end(&self, _how: IncarnationEnd) {}
 
+    /// Called when its lifeline was cut and it has ended.
+    fn on_stopped(&self) {}
+
     /// Whether the actor stopped because it has nothing to do. New work builds another one.
     fn is_retired(&self) -> bool {
         false
@@ -329,6 +332,7 @@ pub async fn supervise<S: Supervised>(supervised: S, lifeline: LifelineWatch) {
                 task.abort();
                 // Dropped before the parent may start a successor.
                 task.await.ok();
+                supervised.on_stopped();
                 return;
             }
             ended = &mut task => ended,

@@ -91,7 +91,7 @@ impl GroupWriter {
             Some(check) => self.remove_duplicates(group, id, chunks, &check, now)?,
             None => (chunks, 0),
         };
-        let Self { partitions, ids, store, clock, .. } = self;
+        let Self { partitions, ids, clock, .. } = self;
         let partition = partitions.get_mut(&id).ok_or(Error::Unknown)?;
         group.before.entry(id).or_insert(Some(*partition));
         let (appended, is_corrected) = partition.begin_append(clock, now);
@@ -106,7 +106,7 @@ impl GroupWriter {
             partition.next = chunk.end();
             partition.running = chunk.after();
             group.batch.put(Family::Log, keys::log(id, first), chunk.record());
-            ids.append(&**store, &mut group.batch, id, &chunk);
+            ids.append(&mut group.batch, id, &chunk);
             group.appended.push((id, chunk));
         }
         Ok(published)

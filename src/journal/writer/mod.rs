@@ -32,7 +32,7 @@ use tokio::sync::oneshot;
 
 pub(super) use self::log_guards::GuardToken;
 use self::{
-    duplicates::GroupIds,
+    duplicates::{GroupIds, RecentIds},
     log_guards::LogGuards,
     outcomes::WaitingOutcomes,
     trim::{LOOKUP_WAIT, TrimSchedule},
@@ -129,6 +129,7 @@ pub(super) fn spawn(
         lows,
         backlog_parts: IdMap::default(),
         ids: OpenBlocks::default(),
+        recent_ids: RecentIds::default(),
         guards: LogGuards::default(),
         entries,
         outcomes: WaitingOutcomes::new(resources.options.outcome_delay),
@@ -182,6 +183,7 @@ struct GroupWriter {
     /// The partitions that have a part of the limit of the backlog, and the number of parts.
     backlog_parts: IdMap<PartitionId, u32>,
     ids: OpenBlocks,
+    recent_ids: RecentIds,
     guards: LogGuards,
     trims: TrimSchedule,
     entries: EntryReceiver,
@@ -238,6 +240,7 @@ impl GroupWriter {
             }
             if close {
                 // Parked entries still wait for space. They are repeated after the restart.
+                self.finish_filters()?;
                 let is_last = self.running.fetch_sub(1, Ordering::AcqRel) == 1;
                 return if is_last { self.store.close() } else { Ok(()) };
             }
@@ -333,8 +336,8 @@ impl GroupWriter {
         for entry in entries {
             self.encode(&mut group, entry, now);
         }
-        for (key, known) in &group.ids {
-            group.batch.put(Family::PublishedIds, key.clone(), known.encode());
+        for ((id, digest), known) in &group.ids {
+            group.batch.put(Family::PublishedIds, keys::published_id(*id, *digest), known.encode());
         }
         self.free_carried(&mut group)?;
         self.forget_jobs(&mut group)?;
@@ -370,7 +373,13 @@ impl GroupWriter {
     }
 
     fn finish(&mut self, group: CommitGroup) -> Result<(), StoreError> {
-        self.ids.written();
+        for (id, open) in self.ids.written() {
+            self.trims.complete_filter(id, open);
+        }
+        if !group.ids.is_empty() {
+            let version = self.recent_ids.add(group.ids);
+            self.status.set_ids_version(version);
+        }
         let mut moved = Vec::new();
         for (SubscriptionKey { partition, subscription }, low) in group.lows {
             // The outcomes of a topic often come together.

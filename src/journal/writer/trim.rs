@@ -1,6 +1,7 @@
 //! Trimming: decides which partitions' logs are examined and when, and moves their floors.
 //!
-//! A lookup reads the store on a thread of its own ([`TrimThread`]). A partition is examined only if something may be
+//! A lookup reads the store on a thread of its own ([`LookupThread`]), which also completes the id filters of blocks that
+//! were open when the process started. A partition is examined only if something may be
 //! removed: its low watermark or its end has moved, or its first chunk has reached the retention time. A topic without
 //! traffic costs nothing.
 //!
@@ -19,7 +20,11 @@ use std::{
 use super::{GroupWriter, HOUSEKEEPING};
 use crate::partition_state::{self, PartitionState, TrimLookup, TrimPlan};
 use gridhook_event::{IdMap, PartitionId, Seq, Timestamp};
-use gridhook_store::{Batch, Family, Store, StoreError};
+use gridhook_store::{
+    Batch, Family, Store, StoreError,
+    id_filter::{IdFilter, OpenBlock, end_of},
+    keys,
+};
 
 /// The maximum number of lookups in progress: their results are in memory.
 const LOOKUPS_MAX: usize = 64;
@@ -42,28 +47,62 @@ const RETENTION_PART: u32 = 64;
 /// The maximum time between two trims of a partition.
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
 
-type TrimLookupResult = (PartitionId, Result<TrimPlan, StoreError>);
+/// A lookup.
+enum LogLookup {
+    Trim(TrimLookup),
+    Filter(PartitionId, OpenBlock),
+}
+
+/// Its result.
+enum LogLookupResult {
+    Trim(PartitionId, Result<TrimPlan, StoreError>),
+    Filter(CompleteFilter),
+}
+
+/// The id filter of a block.
+struct CompleteFilter {
+    id: PartitionId,
+    block: u64,
+    ids: Result<IdFilter, StoreError>,
+}
+
+impl LogLookup {
+    fn run(self, store: &dyn Store) -> LogLookupResult {
+        match self {
+            Self::Trim(look) => {
+                let plan = catch_panic(|| partition_state::plan(store, &look));
+                LogLookupResult::Trim(look.id, plan)
+            }
+            Self::Filter(id, open) => {
+                let block = open.block;
+                LogLookupResult::Filter(CompleteFilter { id, block, ids: catch_panic(|| open.complete(store, id)) })
+            }
+        }
+    }
+}
+
+/// A panic must only affect this partition. The panic hook has logged it.
+fn catch_panic<T>(look: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    catch_unwind(AssertUnwindSafe(look))
+        .unwrap_or_else(|_| Err(StoreError::Damaged("the lookup in a log panicked".to_owned())))
+}
 
 /// A handle to the lookup thread. The thread runs as long as the writer.
-struct TrimThread {
-    wanted: Option<mpsc::Sender<TrimLookup>>,
-    results: mpsc::Receiver<TrimLookupResult>,
+struct LookupThread {
+    wanted: Option<mpsc::Sender<LogLookup>>,
+    results: mpsc::Receiver<LogLookupResult>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl TrimThread {
+impl LookupThread {
     fn start(store: Arc<dyn Store>) -> Self {
-        let (wanted, lookups) = mpsc::channel::<TrimLookup>();
+        let (wanted, lookups) = mpsc::channel::<LogLookup>();
         let (found, results) = mpsc::channel();
         let span = tracing::Span::current();
         let run = move || {
             let _in = span.entered();
             for look in lookups {
-                let id = look.id;
-                // A panic must only affect this partition. The panic hook has logged it.
-                let plan = catch_unwind(AssertUnwindSafe(|| partition_state::plan(&*store, &look)))
-                    .unwrap_or_else(|_| Err(StoreError::Damaged("the lookup for trimming a log panicked".to_owned())));
-                if found.send((id, plan)).is_err() {
+                if found.send(look.run(&*store)).is_err() {
                     return;
                 }
             }
@@ -76,7 +115,7 @@ impl TrimThread {
     }
 }
 
-impl Drop for TrimThread {
+impl Drop for LookupThread {
     fn drop(&mut self) {
         // The thread must end before the store is closed.
         self.wanted = None;
@@ -113,17 +152,35 @@ pub(super) struct TrimSchedule {
     /// Only partitions from which something may be removed.
     stages: IdMap<PartitionId, TrimStage>,
     in_progress: usize,
-    looks: TrimThread,
+    /// The number of id filters that are being completed.
+    completing: usize,
+    /// Id filters that are complete and not written.
+    filters: Vec<CompleteFilter>,
+    looks: LookupThread,
 }
 
 impl TrimSchedule {
     pub(super) fn start(store: Arc<dyn Store>) -> Self {
-        Self { due: BTreeSet::new(), stages: IdMap::default(), in_progress: 0, looks: TrimThread::start(store) }
+        Self {
+            due: BTreeSet::new(),
+            stages: IdMap::default(),
+            in_progress: 0,
+            completing: 0,
+            filters: Vec::new(),
+            looks: LookupThread::start(store),
+        }
     }
 
     /// Whether lookups are in progress.
     pub(super) fn is_looking(&self) -> bool {
-        self.in_progress > 0
+        self.in_progress + self.completing > 0
+    }
+
+    /// Completes the id filter of a block.
+    pub(super) fn complete_filter(&mut self, id: PartitionId, open: OpenBlock) {
+        if self.looks.wanted.as_ref().is_some_and(|wanted| wanted.send(LogLookup::Filter(id, open)).is_ok()) {
+            self.completing += 1;
+        }
     }
 
     /// The time from a change until a partition is looked at: the more partitions wait, the longer.
@@ -178,15 +235,20 @@ impl TrimSchedule {
 
     fn begin(&mut self, look: TrimLookup) {
         let id = look.id;
-        if self.looks.wanted.as_ref().is_some_and(|wanted| wanted.send(look).is_ok()) {
+        if self.looks.wanted.as_ref().is_some_and(|wanted| wanted.send(LogLookup::Trim(look)).is_ok()) {
             self.in_progress += 1;
             self.stages.insert(id, TrimStage::InProgress { touched: None, again: false });
         }
     }
 
-    /// The next finished lookup.
+    /// The next finished lookup for trimming.
     fn found(&mut self) -> Option<TrimResult> {
-        let (id, plan) = self.looks.results.try_recv().ok()?;
+        let (id, plan) = loop {
+            match self.looks.results.try_recv().ok()? {
+                LogLookupResult::Trim(id, plan) => break (id, plan),
+                LogLookupResult::Filter(filter) => self.take_filter(filter),
+            }
+        };
         self.in_progress -= 1;
         let (touched, again) = match self.stages.remove(&id) {
             Some(TrimStage::InProgress { touched, again }) => (touched, again),
@@ -195,17 +257,67 @@ impl TrimSchedule {
         };
         Some(TrimResult { id, plan, touched, again })
     }
+
+    fn take_filter(&mut self, filter: CompleteFilter) {
+        self.completing -= 1;
+        self.filters.push(filter);
+    }
+
+    /// Waits for the id filters that are being completed.
+    fn wait_for_filters(&mut self) {
+        while self.completing > 0 {
+            match self.looks.results.recv() {
+                Ok(LogLookupResult::Filter(filter)) => self.take_filter(filter),
+                Ok(LogLookupResult::Trim(..)) => {}
+                Err(mpsc::RecvError) => return,
+            }
+        }
+    }
 }
 
 impl GroupWriter {
     /// Moves floors according to finished lookups and begins lookups that are due. Never blocks on a lookup.
     pub(super) fn trim(&mut self, now: Timestamp) -> Result<(), StoreError> {
-        let moved = self.move_floors(now);
+        let moved = self.move_floors(now).and_then(|()| self.write_filters());
         while let Some(id) = self.trims.next(now) {
             self.look(id, now);
         }
-        self.status.set_trimming(self.trims.in_progress);
+        let filters = self.trims.completing + self.trims.filters.len();
+        self.status.set_trimming(self.trims.in_progress + filters);
         moved
+    }
+
+    /// Writes the id filters that are being completed, before the writer ends.
+    pub(super) fn finish_filters(&mut self) -> Result<(), StoreError> {
+        self.trims.wait_for_filters();
+        match self.write_filters() {
+            // A search reads the log of a block without a filter.
+            Err(StoreError::Full) => Ok(()),
+            written => written,
+        }
+    }
+
+    fn write_filters(&mut self) -> Result<(), StoreError> {
+        if self.trims.filters.is_empty() {
+            return Ok(());
+        }
+        let mut batch = Batch::default();
+        for CompleteFilter { id, block, ids } in &self.trims.filters {
+            match ids {
+                Ok(ids) if self.partitions.get(id).is_some_and(|partition| partition.floor < end_of(*block)) => {
+                    batch.put(Family::Ids, keys::ids(*id, *block), ids.encode());
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(partition = id.0, block, %error, "could not complete the id filter of a block");
+                }
+            }
+        }
+        if !batch.0.is_empty() {
+            self.store.write(&batch)?;
+        }
+        self.trims.filters.clear();
+        Ok(())
     }
 
     fn look(&mut self, id: PartitionId, now: Timestamp) {

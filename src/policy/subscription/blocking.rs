@@ -130,7 +130,7 @@ impl Subscription {
 
     /// Carries out as many decisions as fit into a write.
     pub(super) fn carry_out_decisions(&mut self, now: Timestamp) {
-        while self.pending_write.may_give_up() > 0 {
+        while self.is_unblocking() && self.pending_write.may_give_up(1) > 0 {
             let Some(blocking) = self.ordering.as_mut().map(|ordering| &mut ordering.blocking) else { return };
             let Some(Decision { seq, retry, commanded }) = blocking.decided.pop_front() else { return };
             self.pending_write.cursor_now();

@@ -2,15 +2,31 @@
 //!
 //! Invariant: a number is never used twice, and a request ends once.
 
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, HashSet, hash_map::Entry},
+    sync::Arc,
+};
 
-use crate::{OutgoingBatch, SendItem, SubscriptionSettings, order::OrderHash};
+use crate::{DetachedEvents, OutgoingBatch, SendItem, SubscriptionSettings, order::OrderHash};
 use gridhook_event::{Lane, RequestId, RequestMap, Seq, Timestamp};
+
+/// A request, and between which events those that it was sent with are. They are consecutive in most requests, so that few
+/// are searched for an event.
+#[derive(Debug)]
+struct TrackedRequest {
+    request: Arc<OutgoingBatch>,
+    bounds: Option<EventBounds>,
+}
+
+/// The first and the last event of a request.
+type EventBounds = ((Lane, Seq), (Lane, Seq));
 
 /// The requests.
 #[derive(Debug)]
 pub(super) struct InFlight {
-    requests: RequestMap<Arc<OutgoingBatch>>,
+    requests: RequestMap<TrackedRequest>,
+    /// Events that requests carry although they have ended, with the number of these requests. Mostly there are none.
+    lingering: Option<Box<HashMap<Seq, usize>>>,
     next: RequestId,
     /// The maximum number of requests, for lack of file descriptors.
     max: usize,
@@ -22,9 +38,30 @@ pub(super) struct InFlight {
 
 impl InFlight {
     pub(super) fn recover(requests: Vec<Arc<OutgoingBatch>>, next: RequestId) -> Self {
-        let mut known = RequestMap::default();
-        requests.into_iter().for_each(|request| known.insert(request.id, request));
-        Self { requests: known, next, max: usize::MAX, ended: 0, was_at_limit: false }
+        let mut in_flight = Self {
+            requests: RequestMap::default(),
+            lingering: None,
+            next,
+            max: usize::MAX,
+            ended: 0,
+            was_at_limit: false,
+        };
+        for request in requests {
+            in_flight.note_lingering(&request.lingering);
+            in_flight.insert(request);
+        }
+        in_flight
+    }
+
+    fn insert(&mut self, request: Arc<OutgoingBatch>) {
+        let bounds = bounds_of(&request.items);
+        self.requests.insert(request.id, TrackedRequest { request, bounds });
+    }
+
+    fn note_lingering(&mut self, events: &[(Seq, OrderHash)]) {
+        for (seq, _) in events {
+            *self.lingering.get_or_insert_default().entry(*seq).or_default() += 1;
+        }
     }
 
     pub(super) fn limit(&mut self, max: usize) {
@@ -55,17 +92,21 @@ impl InFlight {
     /// The number of requests of jobs.
     pub(super) fn count_of_jobs(&self) -> usize {
         let is_job = |request: &OutgoingBatch| request.items.first().is_some_and(|item| item.lane.is_job());
-        self.requests.values().filter(|request| is_job(request)).count()
+        self.values().filter(|request| is_job(request)).count()
+    }
+
+    fn values(&self) -> impl Iterator<Item = &OutgoingBatch> {
+        self.requests.values().map(|in_flight| &*in_flight.request)
     }
 
     /// The items of all requests.
     pub(super) fn items(&self) -> impl Iterator<Item = &SendItem> {
-        self.requests.values().flat_map(|request| &request.items)
+        self.values().flat_map(|request| &request.items)
     }
 
     /// The oldest request and its deadline.
     pub(super) fn oldest(&self) -> Option<(RequestId, Timestamp)> {
-        self.requests.first().map(|request| (request.id, request.deadline))
+        self.requests.first().map(|in_flight| (in_flight.request.id, in_flight.request.deadline))
     }
 
     /// Starts a request.
@@ -86,34 +127,63 @@ impl InFlight {
             sent: now,
             deadline: now.after(settings.request_timeout),
         });
-        self.requests.insert(id, Arc::clone(&request));
+        self.insert(Arc::clone(&request));
         request
     }
 
     /// Ends a request; [`None`] if it has ended already.
     pub(super) fn end(&mut self, id: RequestId) -> Option<Arc<OutgoingBatch>> {
-        let ended = self.requests.remove(id)?;
+        let TrackedRequest { request, .. } = self.requests.remove(id)?;
+        if let Some(lingering) = &mut self.lingering {
+            for (seq, _) in &request.lingering {
+                if let Entry::Occupied(mut requests) = lingering.entry(*seq) {
+                    *requests.get_mut() -= 1;
+                    if *requests.get() == 0 {
+                        requests.remove();
+                    }
+                }
+            }
+        }
         self.ended += 1;
-        Some(ended)
+        Some(request)
     }
 
-    /// Removes an event that has ended from the request that carries it. Its order key waits for the request.
-    pub(super) fn detach_item(&mut self, key: (Lane, Seq), order: Option<OrderHash>) -> Option<(RequestId, SendItem)> {
-        let (id, request) =
-            self.requests.iter_mut().find(|(_, request)| request.items.iter().any(|item| item.key() == key))?;
-        Some((id, Arc::make_mut(request).detach(key, order)?))
+    /// The requests that carry any of these events, with those events.
+    pub(super) fn find_carriers(&self, events: &HashSet<(Lane, Seq)>) -> Vec<(RequestId, Vec<SendItem>)> {
+        let (Some(first), Some(last)) = (events.iter().min(), events.iter().max()) else { return Vec::new() };
+        let may_carry =
+            |in_flight: &&TrackedRequest| in_flight.bounds.is_some_and(|(from, upto)| from <= *last && *first <= upto);
+        let carriers = self.requests.values().filter(may_carry).map(|in_flight| {
+            let items = in_flight.request.items.iter().filter(|item| events.contains(&item.key()));
+            (in_flight.request.id, items.copied().collect::<Vec<_>>())
+        });
+        carriers.filter(|(_, items)| !items.is_empty()).collect()
+    }
+
+    /// Removes events that have ended from the request that carries them. Their order keys wait for the request.
+    pub(super) fn detach(&mut self, id: RequestId, events: &DetachedEvents) {
+        let Some(TrackedRequest { request, .. }) = self.requests.get_mut(id) else { return };
+        let before = request.lingering.len();
+        Arc::make_mut(request).detach(events);
+        let lingering = request.lingering[before..].to_vec();
+        self.note_lingering(&lingering);
     }
 
     /// Whether a request carries an event that has ended.
     pub(super) fn lingers(&self, seq: Seq) -> bool {
-        self.requests.values().flat_map(|request| &request.lingering).any(|(lingering, _)| *lingering == seq)
+        self.lingering.as_ref().is_some_and(|lingering| lingering.contains_key(&seq))
     }
 
     /// Removes an event from the request that carries it.
     pub(super) fn remove_item(&mut self, key: (Lane, Seq)) -> Option<(RequestId, SendItem)> {
-        self.requests.iter_mut().find_map(|(id, request)| {
+        self.requests.iter_mut().find_map(|(id, TrackedRequest { request, .. })| {
             let index = request.items.iter().position(|item| item.key() == key)?;
             Some((id, Arc::make_mut(request).items.remove(index)))
         })
     }
+}
+
+fn bounds_of(items: &[SendItem]) -> Option<EventBounds> {
+    let keys = || items.iter().map(SendItem::key);
+    keys().min().zip(keys().max())
 }

@@ -216,7 +216,7 @@ impl Subscription {
         for index in 0..self.lanes.len() {
             let name = self.lanes[index].lane();
             let Some(reason) = lane::gives_up(name) else { continue };
-            let events_max = self.pending_write.may_give_up().min(self.lanes[index].ready());
+            let events_max = self.pending_write.may_give_up(self.lanes[index].ready());
             if events_max > 0 {
                 let mut gone = Vec::with_capacity(events_max);
                 let events_max = u32::try_from(events_max).unwrap_or(u32::MAX);
@@ -239,16 +239,18 @@ impl Subscription {
         }
     }
 
-    /// Removes lanes that have passed everything.
-    pub(super) fn drop_finished(&mut self) {
+    /// Removes lanes that have passed everything. Returns whether there were any.
+    pub(super) fn drop_finished(&mut self) -> bool {
         let finished: Vec<Lane> = self.lanes.iter().filter(|lane| lane.is_finished()).map(LaneReader::lane).collect();
-        self.lanes.retain(|lane| !lane.is_finished());
-        if !finished.is_empty() {
-            finished.into_iter().for_each(|lane| self.pending_write.close_lane(lane));
-            self.pending_write.cursor();
-            let expires = self.lanes.iter().any(|lane| lane.lane() == Lane::EXPIRY);
-            self.aging.wanted |= !expires && std::mem::take(&mut self.aging.again);
+        if finished.is_empty() {
+            return false;
         }
+        self.lanes.retain(|lane| !lane.is_finished());
+        finished.into_iter().for_each(|lane| self.pending_write.close_lane(lane));
+        self.pending_write.cursor();
+        let expires = self.lanes.iter().any(|lane| lane.lane() == Lane::EXPIRY);
+        self.aging.wanted |= !expires && std::mem::take(&mut self.aging.again);
+        true
     }
 
     /// Whether any event that is to be sent is unread, apart from jobs.

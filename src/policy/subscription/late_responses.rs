@@ -12,9 +12,12 @@
 //!
 //! Removing a pending record requires its due time. If it is not in memory, because the window is bounded, the disk is
 //! asked. An answer that a decision made stale is asked for again.
+//!
+//! A response may have thousands of events. All of them are searched for together, so that the cost does not grow with
+//! the square of their number.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
 };
 
@@ -24,7 +27,7 @@ use super::{
 };
 use crate::{
     OutgoingBatch, SendItem,
-    record::{LedgerEntry, LedgerEvent, PendingDelivery},
+    record::{HELD_BACK, LedgerEntry, LedgerEvent, PendingDelivery},
     retry_window::WindowEntry,
 };
 use gridhook_event::{Lane, Seq, Timestamp};
@@ -40,6 +43,11 @@ impl LateResponses {
     /// The lookup in progress.
     pub(super) fn lookup(&mut self) -> &mut Lookup {
         &mut self.lookup
+    }
+
+    /// Whether successes wait for room in a write, and not for the disk.
+    pub(super) fn waits_for_room(&self) -> bool {
+        !self.lookup.is_open() && !self.responses.is_empty()
     }
 }
 
@@ -60,47 +68,58 @@ impl Subscription {
         if result == LookupResult::Good
             && let Some(request) = self.late.responses.pop_front()
         {
-            let dues =
-                found.iter().filter_map(|(lane, seq, pending)| Some(((*lane, *seq), pending.as_ref()?.due))).collect();
-            self.settle_late_response(&request, &dues, now);
+            let dues = found.iter().filter_map(|(lane, seq, pending)| Some(((*lane, *seq), pending.as_ref()?.due)));
+            self.settle_late_response(&request, &dues.collect(), now);
         }
         self.settle_late(now);
     }
 
-    /// Settles late successes in order, up to the first that needs a lookup.
-    fn settle_late(&mut self, now: Timestamp) {
-        while let (false, Some(request)) = (self.late.lookup.is_open(), self.late.responses.front()) {
-            let keys = request.items.iter().map(SendItem::key);
-            let mut unknown: Vec<(Lane, Seq)> = keys.collect();
-            unknown.retain(|key| self.is_unknown(*key));
+    /// Settles late successes in order, up to the first that needs a lookup, or room in a write.
+    pub(super) fn settle_late(&mut self, now: Timestamp) {
+        while !self.late.lookup.is_open()
+            && !self.pending_write.is_full()
+            && let Some(request) = self.late.responses.front().cloned()
+        {
+            let unknown = self.find_unknown(&request);
             if !unknown.is_empty() {
                 self.late.lookup.put(unknown);
-            } else if let Some(request) = self.late.responses.pop_front() {
-                self.settle_late_response(&request, &BTreeMap::new(), now);
+            } else {
+                self.late.responses.pop_front();
+                self.settle_late_response(&request, &HashMap::new(), now);
             }
         }
     }
 
-    /// Whether only the disk knows the state of this delivery.
+    /// The events of a request of which only the disk knows the state.
+    fn find_unknown(&mut self, request: &OutgoingBatch) -> Vec<(Lane, Seq)> {
+        let keys: HashSet<(Lane, Seq)> = request.items.iter().map(SendItem::key).collect();
+        let in_flight = self.requests.find_carriers(&keys);
+        let mut known: HashSet<(Lane, Seq)> =
+            in_flight.iter().flat_map(|(_, items)| items).map(SendItem::key).collect();
+        let Some(first) = request.items.first() else { return Vec::new() };
+        known.extend(self.queue(first.lane).engaged().filter(|engaged| keys.contains(engaged)));
+        let mut unknown: Vec<(Lane, Seq)> = request.items.iter().map(SendItem::key).collect();
+        unknown.retain(|key| !known.contains(key) && self.is_unknown(*key));
+        unknown
+    }
+
+    /// Whether neither the order nor the window knows the state of this delivery.
     fn is_unknown(&mut self, key: (Lane, Seq)) -> bool {
         let is_held_back =
             !key.0.is_job() && self.ordering.as_ref().is_some_and(|ordering| ordering.due_of(key.1).is_some());
-        let queue = self.queue(key.0);
-        let known = is_held_back
-            || queue.engaged().any(|engaged| engaged == key)
-            || queue.due.find(key) != WindowEntry::Nothing;
-        !known && !self.requests.items().any(|item| item.key() == key)
+        !is_held_back && self.queue(key.0).due.find(key) == WindowEntry::Nothing
     }
 
     fn settle_late_response(
         &mut self,
         request: &OutgoingBatch,
-        dues: &BTreeMap<(Lane, Seq), Timestamp>,
+        dues: &HashMap<(Lane, Seq), Timestamp>,
         now: Timestamp,
     ) {
+        let mut active = self.take_back(&request.items);
         let (mut settled, mut ended) = (Vec::new(), Vec::new());
         for item in &request.items {
-            match self.take_back(*item, dues) {
+            match active.remove(&item.key()).or_else(|| self.take_back_waiting(*item, dues)) {
                 Some(pending) => {
                     self.deliver(pending);
                     settled.push(item.seq);
@@ -120,17 +139,27 @@ impl Subscription {
         }
     }
 
-    /// Removes a pending delivery from wherever it is, so that it can be settled. [`None`] if it has ended.
-    fn take_back(&mut self, item: SendItem, dues: &BTreeMap<(Lane, Seq), Timestamp>) -> Option<SendItem> {
-        let key = item.key();
-        let order = self.order_key(key);
-        if let Some((id, in_flight)) = self.requests.detach_item(key, order) {
-            self.pending_write.detach(id, key, order);
-            return Some(in_flight);
+    /// Removes those of these deliveries that are in requests, ready or being fetched, so that they can be settled.
+    fn take_back(&mut self, items: &[SendItem]) -> HashMap<(Lane, Seq), SendItem> {
+        let Some(first) = items.first() else { return HashMap::new() };
+        let keys: HashSet<(Lane, Seq)> = items.iter().map(SendItem::key).collect();
+        let mut active: HashMap<(Lane, Seq), SendItem> = HashMap::new();
+        for (id, in_flight) in self.requests.find_carriers(&keys) {
+            let events = in_flight.iter().map(|item| (item.key(), self.order_key(item.key()))).collect();
+            self.requests.detach(id, &events);
+            self.pending_write.detach(id, events);
+            active.extend(in_flight.into_iter().map(|item| (item.key(), item)));
         }
-        let queue = self.queue(item.lane);
-        if let Some(found) = queue.take_out(item) {
-            return Some(found);
+        active.extend(self.queue(first.lane).take_out(items).into_iter().map(|item| (item.key(), item)));
+        active
+    }
+
+    /// The same for one that waits. The end of an earlier event of its order key may have released it just now. [`None`] if
+    /// it has ended.
+    fn take_back_waiting(&mut self, item: SendItem, dues: &HashMap<(Lane, Seq), Timestamp>) -> Option<SendItem> {
+        let key = item.key();
+        if self.queue(item.lane).take_released(key) {
+            return Some(SendItem { due: Some(HELD_BACK), ..item });
         }
         let due = self.ordering.as_ref().filter(|_| !item.lane.is_job()).and_then(|ordering| ordering.due_of(item.seq));
         if due.is_some() {

@@ -1,6 +1,8 @@
 //! A question to the disk about pending deliveries that memory does not hold. One question at a time; it is repeated if
 //! a decision made its answer stale.
 
+use std::collections::HashSet;
+
 use crate::{Effect, record::PendingDelivery};
 use gridhook_event::{Lane, Seq};
 
@@ -11,8 +13,17 @@ pub(super) enum Lookup {
     None,
     /// Not asked yet.
     Ready(Vec<(Lane, Seq)>),
-    /// In progress. A decision about one of its keys makes the answer stale.
-    Asked { keys: Vec<(Lane, Seq)>, stale: bool },
+    /// In progress. Boxed: most subscriptions have none.
+    Asked(Box<OpenLookup>),
+}
+
+/// A question in progress. A decision about one of its keys makes the answer stale.
+#[derive(Debug)]
+pub(super) struct OpenLookup {
+    keys: Vec<(Lane, Seq)>,
+    /// The same keys, to find one among thousands.
+    distinct: HashSet<(Lane, Seq)>,
+    is_stale: bool,
 }
 
 /// The validity of an answer.
@@ -37,8 +48,8 @@ impl Lookup {
 
     /// Notes a decision about a pending delivery.
     pub(super) fn invalidate(&mut self, key: (Lane, Seq)) {
-        if let Self::Asked { keys, stale } = self {
-            *stale |= keys.contains(&key);
+        if let Self::Asked(open) = self {
+            open.is_stale |= open.distinct.contains(&key);
         }
     }
 
@@ -46,10 +57,11 @@ impl Lookup {
     pub(super) fn next_effect(&mut self) -> Option<Effect> {
         match std::mem::take(self) {
             Self::Ready(keys) => {
-                *self = Self::Asked { keys: keys.clone(), stale: false };
+                let distinct = keys.iter().copied().collect();
+                *self = Self::Asked(Box::new(OpenLookup { keys: keys.clone(), distinct, is_stale: false }));
                 Some(Effect::ReadPending(keys))
             }
-            other @ (Self::None | Self::Asked { .. }) => {
+            other @ (Self::None | Self::Asked(_)) => {
                 *self = other;
                 None
             }
@@ -58,11 +70,11 @@ impl Lookup {
 
     /// Takes the answer. [`None`] if it belongs to another question, of this incarnation or an earlier one.
     pub(super) fn answer(&mut self, found: &[(Lane, Seq, Option<PendingDelivery>)]) -> Option<LookupResult> {
-        let Self::Asked { keys, stale } = &*self else { return None };
-        if !found.iter().map(|(lane, seq, _)| (*lane, *seq)).eq(keys.iter().copied()) {
+        let Self::Asked(open) = &*self else { return None };
+        if !found.iter().map(|(lane, seq, _)| (*lane, *seq)).eq(open.keys.iter().copied()) {
             return None;
         }
-        let result = if *stale { LookupResult::Stale } else { LookupResult::Good };
+        let result = if open.is_stale { LookupResult::Stale } else { LookupResult::Good };
         *self = Self::None;
         Some(result)
     }

@@ -6,7 +6,7 @@
 //! - All messages are plain values without handles, addresses or channels. A recorded sequence of inputs can be
 //!   replayed.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use crate::{
     batch::BatchLimits,
@@ -114,6 +114,9 @@ impl SendItem {
     }
 }
 
+/// Events that a late success settled, with their order keys.
+pub type DetachedEvents = HashMap<(Lane, Seq), Option<OrderHash>>;
+
 /// One request in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutgoingBatch {
@@ -135,11 +138,11 @@ pub struct OutgoingBatch {
 }
 
 impl OutgoingBatch {
-    /// Removes an event that a late success settled, with its order key.
-    pub fn detach(&mut self, key: (Lane, Seq), order: Option<OrderHash>) -> Option<SendItem> {
-        let index = self.items.iter().position(|item| item.key() == key)?;
-        self.lingering.extend(order.map(|order| (key.1, order)));
-        Some(self.items.remove(index))
+    /// Removes events that a late success settled. Those that have an order key linger.
+    pub fn detach(&mut self, events: &DetachedEvents) {
+        let detached = self.items.extract_if(.., |item| events.contains_key(&item.key()));
+        let lingering = detached.filter_map(|item| Some((item.seq, events[&item.key()]?)));
+        self.lingering.extend(lingering);
     }
 }
 
@@ -237,6 +240,13 @@ pub enum Input {
     Quarantine(SendItem),
 }
 
+impl Input {
+    /// Whether it is the result of a request.
+    pub(super) fn is_result(&self) -> bool {
+        matches!(self, Self::Finished { .. } | Self::Late { .. })
+    }
+}
+
 /// What the actor has to carry out.
 #[derive(Clone, Debug)]
 pub enum Effect {
@@ -299,8 +309,8 @@ pub struct SubscriptionWrite {
     pub finished: Vec<RequestId>,
     /// Requests whose late success is durable with this write.
     pub late: Vec<RequestId>,
-    /// Events that requests in flight no longer carry because a late success settled them, with their order keys.
-    pub detached: Vec<(RequestId, (Lane, Seq), Option<OrderHash>)>,
+    /// Events that requests in flight no longer carry because a late success settled them.
+    pub detached: Vec<(RequestId, DetachedEvents)>,
     /// If all commands absorbed so far are in this write or in earlier ones: the number of deliveries that they moved.
     pub commanded: Option<u64>,
     /// How soon the write must be durable.

@@ -57,7 +57,10 @@ mod send;
 mod settle;
 mod timers;
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+};
 
 use excerpt::ExcerptCache;
 use in_flight::InFlight;
@@ -67,7 +70,8 @@ use late_responses::LateResponses;
 use lease::Leases;
 use lookup::Lookup;
 pub use messages::{
-    CoreStep, Effect, Input, OutgoingBatch, PullSettings, SendItem, SubscriptionSettings, SubscriptionWrite,
+    CoreStep, DetachedEvents, Effect, Input, OutgoingBatch, PullSettings, SendItem, SubscriptionSettings,
+    SubscriptionWrite,
 };
 use ordering::Ordering;
 use pending_write::PendingWrite;
@@ -119,8 +123,9 @@ pub struct Subscription {
     retry: RetryNow,
     /// Deliveries that commands moved and no answer has reported yet.
     commanded: u64,
-    /// Results of earlier incarnations, and inputs that wait until the order is recovered.
-    postponed: Vec<Input>,
+    /// Results of earlier incarnations, those that wait for room in a write, and inputs that wait until the order is
+    /// recovered.
+    postponed: VecDeque<Input>,
 }
 
 impl Subscription {
@@ -198,7 +203,7 @@ impl Subscription {
             pending_write: PendingWrite::recover(&cursor.filtered_out),
             retry: RetryNow::None,
             commanded: 0,
-            postponed: Vec::new(),
+            postponed: VecDeque::new(),
         }
     }
 
@@ -236,8 +241,10 @@ impl Subscription {
         self.requests.begin_inputs(self.endpoint.concurrency() as usize);
         for (input, drawn) in inputs {
             jitter = drawn;
-            if let Some(input) = self.recovers_order(input) {
-                self.on_input(input, &mut effects, now, jitter);
+            match self.recovers_order(input) {
+                Some(input) if input.is_result() && self.postpones_results() => self.postponed.push_back(input),
+                Some(input) => self.on_input(input, &mut effects, now, jitter),
+                None => {}
             }
         }
         self.finish_recovery();
@@ -245,10 +252,15 @@ impl Subscription {
             self.ask_for_order(&mut effects);
             return CoreStep { write: self.write(now), effects };
         }
-        for postponed in std::mem::take(&mut self.postponed) {
+        while !self.pending_write.is_full()
+            && let Some(postponed) = self.postponed.pop_front()
+        {
             self.on_input(postponed, &mut effects, now, jitter);
         }
-        self.fail_overdue_requests(now, jitter);
+        self.settle_late(now);
+        if self.postponed.is_empty() {
+            self.fail_overdue_requests(now, jitter);
+        }
         self.settle_claims(now);
         self.carry_out_decisions(now);
         self.pump(&mut effects, now);
@@ -328,7 +340,13 @@ impl Subscription {
 
     /// Whether something follows from the end of each write.
     fn follows_writes(&self) -> bool {
-        self.is_pulled() || self.ordering.is_some() || !self.jobs.is_empty() || self.is_retrying()
+        let has_others = !self.jobs.is_empty() || self.is_retrying();
+        has_others || self.is_pulled() || self.ordering.is_some() || self.postpones_results()
+    }
+
+    /// Whether results wait for room in a write.
+    fn postpones_results(&self) -> bool {
+        self.pending_write.is_full() || !self.postponed.is_empty() || self.late.waits_for_room()
     }
 
     /// Notes that the write in progress is durable, where nothing waits for it.

@@ -16,8 +16,7 @@
 use std::time::Duration;
 
 use crate::{
-    SubscriptionWrite,
-    order::OrderHash,
+    DetachedEvents, SubscriptionWrite,
     record::{Cursor, FilteredOut, LEDGER_BLOCK, LedgerEntry, LedgerEvent, RecordChange, SeqRuns, WriteUrgency},
 };
 use gridhook_event::{Lane, RequestId, Seq, Timestamp};
@@ -32,6 +31,10 @@ const RELAXED_OUTCOMES: usize = 16;
 
 /// Maximum changes accumulated in the same time: more than one slice of an overflowing log.
 const CHANGES_MAX: usize = 8192;
+
+/// Results wait for the next write once a write has this many changes, so that no other topic waits for a wave of failures:
+/// with the largest batch behind them about 20,000 records.
+const WRITE_CHANGES_MAX: usize = 4096;
 
 /// A cursor that only passed filtered events is written after this many …
 const FILTERED_MAX: u64 = 4096;
@@ -65,13 +68,15 @@ pub(super) struct PendingWrite {
     changes: Vec<RecordChange>,
     finished: Vec<RequestId>,
     late: Vec<RequestId>,
-    detached: Vec<(RequestId, (Lane, Seq), Option<OrderHash>)>,
+    detached: Vec<(RequestId, DetachedEvents)>,
     urgent: bool,
     /// Whether the cursor has a change that must not wait for [`FILTERED_WAIT`].
     cursor: bool,
     /// Outcomes of runs of events, by lane and outcome.
     ranges: Vec<(Lane, LedgerEvent, SeqRuns)>,
     given_up: usize,
+    /// Whether more was to be given up than this write takes.
+    is_exhausted: bool,
     moved: LaneMove,
     /// Ranges of filtered events that have no ledger entry yet; stored in the cursor.
     filtered_out: Vec<FilteredOut>,
@@ -126,9 +131,9 @@ impl PendingWrite {
         self.cursor();
     }
 
-    /// Notes that a request no longer carries this event.
-    pub(super) fn detach(&mut self, request: RequestId, key: (Lane, Seq), order: Option<OrderHash>) {
-        self.detached.push((request, key, order));
+    /// Notes that a request no longer carries these events.
+    pub(super) fn detach(&mut self, request: RequestId, events: DetachedEvents) {
+        self.detached.push((request, events));
     }
 
     /// Notes events of a lane that the filter rejected.
@@ -178,9 +183,12 @@ impl PendingWrite {
         self.given_up += events;
     }
 
-    /// How many more events may be given up by ranges before the next write.
-    pub(super) fn may_give_up(&self) -> usize {
-        GIVEN_UP_MAX.saturating_sub(self.given_up)
+    /// How many of `wanted` events may be given up before the next write. If not all of them, the end of that write wakes
+    /// the subscription for the others.
+    pub(super) fn may_give_up(&mut self, wanted: usize) -> usize {
+        let room = GIVEN_UP_MAX.saturating_sub(self.given_up);
+        self.is_exhausted |= wanted > room;
+        wanted.min(room)
     }
 
     /// Notes that events move from one lane to another. They may be sent only once the move is durable. Otherwise the
@@ -211,6 +219,11 @@ impl PendingWrite {
         let runs = || self.ranges.iter().map(|(_, _, runs)| runs.len()).sum::<usize>();
         let full = self.finished.len() >= FINISHED_MAX || self.changes.len() >= CHANGES_MAX;
         (self.writing || self.frozen) && (full || runs() >= RUNS_MAX)
+    }
+
+    /// Whether results wait for the end of the next write.
+    pub(super) fn is_full(&self) -> bool {
+        self.changes.len() >= WRITE_CHANGES_MAX
     }
 
     /// When there is something to write if nothing happens before.
@@ -249,6 +262,7 @@ impl PendingWrite {
         now: Timestamp,
     ) -> SubscriptionWrite {
         let is_quiet = self.moved == LaneMove::Durable
+            && !self.is_exhausted
             && (self.late.is_empty() && self.detached.is_empty())
             && self.changes.iter().all(|change| matches!(change, RecordChange::Note { .. }));
         let moved = if self.moved == LaneMove::Unwritten { LaneMove::Written } else { self.moved };

@@ -1,7 +1,10 @@
 //! The way of a pending delivery from the disk to a request. Published events and jobs have one queue each, so that
 //! neither blocks the other.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
 
 use super::idle::IdleKeys;
 use crate::{
@@ -218,20 +221,25 @@ impl SendQueue {
         }
     }
 
-    /// Removes a pending delivery that is being fetched or ready.
-    pub(super) fn take_out(&mut self, item: SendItem) -> Option<SendItem> {
-        let key = item.key();
-        if let Some(index) = self.retries.iter().position(|ready| ready.item.key() == key) {
-            return self.retries.remove(index).map(|ready| ready.item);
+    /// Removes those of these deliveries that are being fetched or ready.
+    pub(super) fn take_out(&mut self, items: &[SendItem]) -> Vec<SendItem> {
+        if self.retries.is_empty() && self.fetching.is_empty() {
+            return Vec::new();
         }
-        if let Some(released) = &mut self.released
-            && let Some(index) = released.iter().position(|released| *released == key)
-        {
-            released.remove(index);
-            return Some(SendItem { due: Some(HELD_BACK), ..item });
-        }
-        let index = self.fetching.iter().position(|wanted| wanted.key == key)?;
-        Some(SendItem { due: self.fetching.remove(index).due, ..item })
+        let wanted: HashMap<(Lane, Seq), SendItem> = items.iter().map(|item| (item.key(), *item)).collect();
+        let (ready, others): (VecDeque<ReadyEvent>, VecDeque<ReadyEvent>) =
+            self.take_all_ready().into_iter().partition(|ready| wanted.contains_key(&ready.item.key()));
+        self.retries = others;
+        let fetching = self.fetching.extract_if(.., |fetching| wanted.contains_key(&fetching.key));
+        let fetching = fetching.map(|WantedEvent { key, due }| SendItem { due, ..wanted[&key] });
+        ready.into_iter().map(|ready| ready.item).chain(fetching).collect()
+    }
+
+    /// Removes an event that is released.
+    pub(super) fn take_released(&mut self, key: (Lane, Seq)) -> bool {
+        let Some(released) = &mut self.released else { return false };
+        let index = released.iter().position(|released| *released == key);
+        index.and_then(|index| released.remove(index)).is_some()
     }
 
     /// Removes a key from all stages after the window.

@@ -8,7 +8,7 @@
 //!   again later.
 //! - An expired event is never sent: it is given up without another attempt.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::{
     Subscription,
@@ -72,7 +72,11 @@ impl Subscription {
         self.send_batches(effects, now);
 
         self.read_ahead(effects, dead_lettering, now);
-        self.end_finished(now);
+        if self.end_finished(now) {
+            // Others may have waited for the lane: events that expired behind it, or the live lane for a probe.
+            self.assign_lanes(effects, now);
+            self.read_ahead(effects, dead_lettering, now);
+        }
     }
 
     fn forget_unsendable(&mut self, dead_lettering: bool, now: Timestamp) {
@@ -151,10 +155,12 @@ impl Subscription {
         self.ask_for_jobs(effects, self.is_wanted() && is_open, now);
     }
 
-    fn end_finished(&mut self, now: Timestamp) {
+    /// Returns whether a lane has ended.
+    fn end_finished(&mut self, now: Timestamp) -> bool {
         self.pass_skipped(now);
-        self.drop_finished();
+        let has_ended = self.drop_finished();
         self.end_jobs(now);
+        has_ended
     }
 
     /// Whether anything may leave now: a request has room, or a pull client waits.
@@ -226,10 +232,16 @@ impl Subscription {
 
     pub(super) fn on_fetched(&mut self, fetched: Vec<FetchedPending>, now: Timestamp) {
         let Some(of) = fetched.first().map(|fetched| fetched.lane) else { return };
-        let mut wanted = self.queue(of).take_fetching();
+        let wanted = self.queue(of).take_fetching();
+        let indexes = wanted.iter().enumerate().map(|(index, wanted)| (wanted.key, index));
+        let indexes: HashMap<(Lane, Seq), usize> = indexes.collect();
+        let mut wanted: Vec<Option<WantedEvent>> = wanted.into_iter().map(Some).collect();
         for FetchedPending { lane, seq, pending, event } in fetched {
-            let Some(index) = wanted.iter().position(|wanted| wanted.key == (lane, seq)) else { continue };
-            let WantedEvent { due, .. } = wanted.remove(index);
+            let Some(WantedEvent { due, .. }) =
+                indexes.get(&(lane, seq)).and_then(|index| wanted.get_mut(*index)?.take())
+            else {
+                continue;
+            };
             if due != pending.as_ref().map(|pending| pending.due) {
                 // The record is authoritative: a damaged store may return the key of a pending delivery that has ended.
                 continue;
@@ -271,7 +283,7 @@ impl Subscription {
             }
         }
         // Keys that did not fit into the answer are fetched again.
-        self.queue(of).put_back(wanted);
+        self.queue(of).put_back(wanted.into_iter().flatten());
     }
 
     /// The next batch: of a job if nothing else can be sent or if it is a job's turn.

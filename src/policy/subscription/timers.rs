@@ -13,7 +13,8 @@ impl Subscription {
         if self.is_recovering() {
             return None;
         }
-        let request = self.requests.oldest().map(|(_, deadline)| deadline);
+        // The results that wait for room in a write are absorbed first.
+        let request = self.requests.oldest().filter(|_| self.postponed.is_empty()).map(|(_, deadline)| deadline);
         [request, self.pending_write.wakes(), self.ages(), self.next_work(now)].into_iter().flatten().min()
     }
 

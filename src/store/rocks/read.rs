@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
-use rocksdb::{ColumnFamily, DB, ReadOptions};
+use rocksdb::{ColumnFamily, DB, DBPinnableSlice, ReadOptions};
 
 use super::of_rocksdb;
 use crate::{StoreError, Visit};
@@ -11,6 +11,15 @@ use crate::{StoreError, Visit};
 pub(super) fn get(db: &DB, family: &ColumnFamily, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
     let found = db.get_pinned_cf(family, key).map_err(of_rocksdb)?;
     Ok(found.map(|value| Bytes::copy_from_slice(&value)))
+}
+
+/// Reads records together: in the order of their keys, each filter and block is read once.
+pub(super) fn get_all(db: &DB, family: &ColumnFamily, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>, StoreError> {
+    let records = db.batched_multi_get_cf(family, keys, false).into_iter();
+    let copy = |record: Result<Option<DBPinnableSlice<'_>>, rocksdb::Error>| {
+        Ok(record.map_err(of_rocksdb)?.map(|value| Bytes::copy_from_slice(&value)))
+    };
+    records.map(copy).collect()
 }
 
 /// For reads that do not fill the block cache.

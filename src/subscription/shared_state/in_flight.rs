@@ -9,7 +9,7 @@ use tokio::task::AbortHandle;
 
 use super::{InFlightRequest, SharedState, SharedStateMessage};
 use gridhook_event::{Incarnation, Lane, RequestId, Seq};
-use gridhook_policy::{Input, OutgoingBatch, order::OrderHash, outcome::RequestResult};
+use gridhook_policy::{DetachedEvents, Input, OutgoingBatch, outcome::RequestResult};
 use gridhook_telemetry::trace::SpanContext;
 
 impl SharedState {
@@ -85,22 +85,22 @@ impl SharedState {
     }
 
     /// A write of `incarnation` is durable: outcomes of requests, late successes (`late`), and items that a late success
-    /// settled and that are removed from other requests (`struck`).
+    /// settled and that other requests no longer carry (`detached`).
     pub fn on_durable(
         &self,
         incarnation: Incarnation,
         requests: &[RequestId],
         late: &[RequestId],
-        struck: &[(RequestId, (Lane, Seq), Option<OrderHash>)],
+        detached: &[(RequestId, DetachedEvents)],
         settled: &[(Lane, Seq)],
     ) {
         let mut inner = self.lock();
         if let Some(suspects) = &mut inner.suspects {
             suspects.settle(settled);
         }
-        for (id, key, order) in struck {
+        for (id, events) in detached {
             if let Some(in_flight) = inner.requests.get_mut(*id) {
-                Arc::make_mut(&mut in_flight.request).detach(*key, *order);
+                Arc::make_mut(&mut in_flight.request).detach(events);
             }
         }
         for id in requests {

@@ -204,7 +204,9 @@ impl Registry {
 
     /// Passes durable chunks on to the topic and the feed.
     pub fn appended(&self, partition: PartitionId, chunks: Vec<Chunk>) {
-        self.feed.publish(|| FeedEvent::Published(partition, chunks.clone()));
+        for chunk in &chunks {
+            self.feed.publish(|| FeedEvent::Published(partition, chunk.clone()));
+        }
         // The topic may have been deleted.
         if let Some(topic) = self.owner(partition) {
             topic.appended(chunks);

@@ -245,7 +245,7 @@ impl Subscription {
             return;
         }
         for lane in self.job_lanes(|_| true).into_iter().filter(|lane| self.takes_back(*lane)).collect::<Vec<_>>() {
-            let max = self.pending_write.may_give_up();
+            let max = self.pending_write.may_give_up(usize::MAX);
             if max == 0 || self.pending_write.is_ahead() {
                 return;
             }

@@ -74,7 +74,7 @@ impl Subscription {
                 }
             }
             Input::Finished { .. } | Input::Late { .. } | Input::Claim(_) | Input::Quarantine(_) => {
-                self.postponed.push(input);
+                self.postponed.push_back(input);
             }
             other => return Some(other),
         }
@@ -104,7 +104,7 @@ impl Subscription {
             }
         }
         while let Some((seq, FoundPending { lane, key, appended, pending })) = recovery.found.pop_first() {
-            if self.pending_write.may_give_up() == 0 {
+            if self.pending_write.may_give_up(1) == 0 {
                 recovery.found.insert(seq, FoundPending { lane, key, appended, pending });
                 ordering.recovery = Some(recovery);
                 return;
