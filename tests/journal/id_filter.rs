@@ -70,7 +70,7 @@ impl Fixture {
         for _ in 0..2 {
             self.runtime.block_on(self.journal.change(Vec::new())).expect("there is room");
         }
-        super::writer::wait_for_looks(&self.journal);
+        crate::support::trims::wait_for_looks(&self.journal);
     }
 
     /// Searches for an id, in as many calls as needed.
