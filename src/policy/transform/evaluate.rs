@@ -5,7 +5,10 @@
 
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
-use jmespath::ast::{Ast, Comparator};
+use jmespath::{
+    Variable,
+    ast::{Ast, Comparator, KeyValuePair},
+};
 
 use super::{
     functions::{self, FunctionError},
@@ -26,82 +29,115 @@ pub(super) struct EvaluationError {
 pub(super) struct Source<'a>(pub(super) &'a str);
 
 impl Source<'_> {
-    /// The result of `node` for `data`.
+    /// The result of `node` for `data`. Each kind of node has a function, so that a level of the recursion takes little of
+    /// the stack.
     ///
     /// # Errors
     /// A function gets what it cannot take.
     pub(super) fn evaluate(self, node: &Ast, data: &Value) -> Result<Value, EvaluationError> {
-        Ok(match node {
-            Ast::Identity { .. } => data.clone(),
-            Ast::Field { name, .. } => data.member(name),
-            Ast::Literal { offset, value } => {
-                let json = literal_json(self.0, *offset);
-                let exact = json.and_then(|json| Value::parse(json.as_bytes()).ok());
-                exact.unwrap_or_else(|| Value::from_variable(value))
-            }
-            Ast::Index { idx, .. } => item_at(data, *idx),
-            Ast::Slice { start, stop, step, .. } => match data {
-                Value::Array(items) => Value::Array(slice(items, *start, *stop, *step)),
-                _ => Value::Null,
-            },
-            Ast::Subexpr { lhs, rhs, .. } => self.evaluate(rhs, &self.evaluate(lhs, data)?)?,
-            Ast::Or { lhs, rhs, .. } => {
-                let left = self.evaluate(lhs, data)?;
-                if left.is_true() { left } else { self.evaluate(rhs, data)? }
-            }
-            Ast::And { lhs, rhs, .. } => {
-                let left = self.evaluate(lhs, data)?;
-                if left.is_true() { self.evaluate(rhs, data)? } else { left }
-            }
-            Ast::Not { node, .. } => Value::Bool(!self.evaluate(node, data)?.is_true()),
-            Ast::Condition { predicate, then, .. } => {
-                if self.evaluate(predicate, data)?.is_true() {
-                    self.evaluate(then, data)?
-                } else {
-                    Value::Null
-                }
-            }
-            Ast::Comparison { comparator, lhs, rhs, .. } => {
-                let left = self.evaluate(lhs, data)?;
-                compare(comparator, &left, &self.evaluate(rhs, data)?)
-            }
-            Ast::ObjectValues { node, .. } => match self.evaluate(node, data)? {
-                Value::Object(members) => Value::Array(members.values().cloned().collect()),
-                _ => Value::Null,
-            },
-            Ast::Projection { lhs, rhs, .. } => match self.evaluate(lhs, data)? {
-                Value::Array(items) => {
-                    let mut results = Vec::new();
-                    for item in items.iter() {
-                        let result = self.evaluate(rhs, item)?;
-                        if !result.is_null() {
-                            results.push(result);
-                        }
-                    }
-                    Value::Array(results.into())
-                }
-                _ => Value::Null,
-            },
-            Ast::Flatten { node, .. } => match self.evaluate(node, data)? {
-                Value::Array(items) => Value::Array(flatten(&items)),
-                _ => Value::Null,
-            },
-            Ast::MultiList { .. } | Ast::MultiHash { .. } if data.is_null() => Value::Null,
-            Ast::MultiList { elements, .. } => {
-                let items: Result<Vec<Value>, _> = elements.iter().map(|node| self.evaluate(node, data)).collect();
-                Value::Array(items?.into())
-            }
-            Ast::MultiHash { elements, .. } => {
-                let mut members = BTreeMap::new();
-                for pair in elements {
-                    members.insert(Arc::from(pair.key.as_str()), self.evaluate(&pair.value, data)?);
-                }
-                Value::Object(Arc::new(members))
-            }
-            Ast::Function { offset, name, args } => self.call(*offset, name, args, data)?,
+        match node {
+            Ast::Identity { .. } => Ok(data.clone()),
+            Ast::Field { name, .. } => Ok(data.member(name)),
+            Ast::Literal { offset, value } => Ok(self.read_literal(*offset, value)),
+            Ast::Index { idx, .. } => Ok(item_at(data, *idx)),
+            Ast::Slice { start, stop, step, .. } => Ok(slice(data, *start, *stop, *step)),
+            Ast::Subexpr { lhs, rhs, .. } => self.evaluate_subexpression(lhs, rhs, data),
+            Ast::Or { lhs, rhs, .. } => self.evaluate_or(lhs, rhs, data),
+            Ast::And { lhs, rhs, .. } => self.evaluate_and(lhs, rhs, data),
+            Ast::Not { node, .. } => self.evaluate_not(node, data),
+            Ast::Condition { predicate, then, .. } => self.evaluate_condition(predicate, then, data),
+            Ast::Comparison { comparator, lhs, rhs, .. } => self.evaluate_comparison(comparator, lhs, rhs, data),
+            Ast::ObjectValues { node, .. } => self.list_values(node, data),
+            Ast::Projection { lhs, rhs, .. } => self.project(lhs, rhs, data),
+            Ast::Flatten { node, .. } => self.evaluate_flatten(node, data),
+            Ast::MultiList { .. } | Ast::MultiHash { .. } if data.is_null() => Ok(Value::Null),
+            Ast::MultiList { elements, .. } => self.make_list(elements, data),
+            Ast::MultiHash { elements, .. } => self.make_object(elements, data),
+            Ast::Function { offset, name, args } => self.call(*offset, name, args, data),
             // `bound` refuses it elsewhere than in the functions that take it.
-            Ast::Expref { .. } => Value::Null,
+            Ast::Expref { .. } => Ok(Value::Null),
+        }
+    }
+
+    fn read_literal(self, offset: usize, value: &Variable) -> Value {
+        let json = literal_json(self.0, offset);
+        let exact = json.and_then(|json| Value::parse(json.as_bytes()).ok());
+        exact.unwrap_or_else(|| Value::from_variable(value))
+    }
+
+    fn evaluate_subexpression(self, lhs: &Ast, rhs: &Ast, data: &Value) -> Result<Value, EvaluationError> {
+        let left = self.evaluate(lhs, data)?;
+        self.evaluate(rhs, &left)
+    }
+
+    fn evaluate_or(self, lhs: &Ast, rhs: &Ast, data: &Value) -> Result<Value, EvaluationError> {
+        let left = self.evaluate(lhs, data)?;
+        if left.is_true() { Ok(left) } else { self.evaluate(rhs, data) }
+    }
+
+    fn evaluate_and(self, lhs: &Ast, rhs: &Ast, data: &Value) -> Result<Value, EvaluationError> {
+        let left = self.evaluate(lhs, data)?;
+        if left.is_true() { self.evaluate(rhs, data) } else { Ok(left) }
+    }
+
+    fn evaluate_not(self, node: &Ast, data: &Value) -> Result<Value, EvaluationError> {
+        let value = self.evaluate(node, data)?;
+        Ok(Value::Bool(!value.is_true()))
+    }
+
+    fn evaluate_condition(self, predicate: &Ast, then: &Ast, data: &Value) -> Result<Value, EvaluationError> {
+        if self.evaluate(predicate, data)?.is_true() { self.evaluate(then, data) } else { Ok(Value::Null) }
+    }
+
+    fn evaluate_comparison(
+        self,
+        comparator: &Comparator,
+        lhs: &Ast,
+        rhs: &Ast,
+        data: &Value,
+    ) -> Result<Value, EvaluationError> {
+        let left = self.evaluate(lhs, data)?;
+        let right = self.evaluate(rhs, data)?;
+        Ok(compare(comparator, &left, &right))
+    }
+
+    fn list_values(self, node: &Ast, data: &Value) -> Result<Value, EvaluationError> {
+        Ok(match self.evaluate(node, data)? {
+            Value::Object(members) => Value::Array(members.values().cloned().collect()),
+            _ => Value::Null,
         })
+    }
+
+    fn project(self, lhs: &Ast, rhs: &Ast, data: &Value) -> Result<Value, EvaluationError> {
+        let Value::Array(items) = self.evaluate(lhs, data)? else { return Ok(Value::Null) };
+        let mut results = Vec::new();
+        for item in items.iter() {
+            let result = self.evaluate(rhs, item)?;
+            if !result.is_null() {
+                results.push(result);
+            }
+        }
+        Ok(Value::Array(results.into()))
+    }
+
+    fn evaluate_flatten(self, node: &Ast, data: &Value) -> Result<Value, EvaluationError> {
+        Ok(match self.evaluate(node, data)? {
+            Value::Array(items) => Value::Array(flatten(&items)),
+            _ => Value::Null,
+        })
+    }
+
+    fn make_list(self, elements: &[Ast], data: &Value) -> Result<Value, EvaluationError> {
+        let items: Result<Vec<Value>, _> = elements.iter().map(|node| self.evaluate(node, data)).collect();
+        Ok(Value::Array(items?.into()))
+    }
+
+    fn make_object(self, elements: &[KeyValuePair], data: &Value) -> Result<Value, EvaluationError> {
+        let mut members = BTreeMap::new();
+        for pair in elements {
+            members.insert(Arc::from(pair.key.as_str()), self.evaluate(&pair.value, data)?);
+        }
+        Ok(Value::Object(Arc::new(members)))
     }
 
     fn call(self, offset: usize, name: &str, args: &[Ast], data: &Value) -> Result<Value, EvaluationError> {
@@ -156,7 +192,8 @@ fn item_at(data: &Value, index: i32) -> Value {
 }
 
 /// As Python slices a list. `bound` limits the step.
-fn slice(items: &[Value], start: Option<i32>, stop: Option<i32>, step: i32) -> Arc<[Value]> {
+fn slice(data: &Value, start: Option<i32>, stop: Option<i32>, step: i32) -> Value {
+    let Value::Array(items) = data else { return Value::Null };
     let len = items.len() as i64;
     let (first, last) = if step < 0 { (-1, len - 1) } else { (0, len) };
     let limit = |end: i32| (i64::from(end) + if end < 0 { len } else { 0 }).clamp(first, last);
@@ -167,7 +204,7 @@ fn slice(items: &[Value], start: Option<i32>, stop: Option<i32>, step: i32) -> A
         chosen.extend(usize::try_from(at).ok().and_then(|at| items.get(at)).cloned());
         at += i64::from(step);
     }
-    chosen.into()
+    Value::Array(chosen.into())
 }
 
 fn flatten(items: &[Value]) -> Arc<[Value]> {
