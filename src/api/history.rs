@@ -19,7 +19,7 @@ pub struct HistoryReport {
     pub step_seconds: u64,
     /// Number of published events; for an event subscription, of those that match its filter.
     pub published: Vec<Option<u32>>,
-    /// Number of delivered events.
+    /// Delivered events in each interval.
     pub delivered: Vec<Option<u32>>,
     /// Number of failed requests.
     pub failed_requests: Vec<Option<u32>>,
