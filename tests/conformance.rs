@@ -20,6 +20,9 @@ use serde_json::{Value, json};
 
 use crate::support::publisher::topic;
 
+/// A schema by its name, and examples with whether they are valid.
+type SchemaCases = (String, Value, Vec<(Value, bool)>);
+
 /// Schemas that are refused when an event type is declared, although the draft allows them: what the reason says, why
 /// it is so, and how many schemas of the suite it concerns. All others are met.
 const REFUSED_SCHEMAS: [(&str, &str, usize); 5] = [
@@ -94,7 +97,7 @@ fn check(schema: &Value, examples: &[Value]) -> Result<(), String> {
 
 #[test]
 fn schemas_of_event_types_conform_to_the_suite_of_json_schema() {
-    let groups: Vec<(String, Value, Vec<(Value, bool)>)> =
+    let groups: Vec<SchemaCases> =
         serde_json::from_str(include_str!("data/json-schema-2020-12.json")).expect("the facts");
     let mut met = 0;
     let mut refused = [0; REFUSED_SCHEMAS.len()];

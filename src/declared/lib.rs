@@ -180,8 +180,8 @@ fn blank_comments(text: &str) -> String {
             (string_len(rest), false)
         } else if rest.starts_with("//") {
             (rest.find('\n').unwrap_or(rest.len()), true)
-        } else if rest.starts_with("/*") {
-            (rest[2..].find("*/").map_or(rest.len(), |end| end + 4), true)
+        } else if let Some(comment) = rest.strip_prefix("/*") {
+            (comment.find("*/").map_or(rest.len(), |end| end + 4), true)
         } else {
             (next.len_utf8(), false)
         };

@@ -26,6 +26,7 @@ type EventBounds = ((Lane, Seq), (Lane, Seq));
 pub(super) struct InFlight {
     requests: RequestMap<TrackedRequest>,
     /// Events that requests carry although they have ended, with the number of these requests. Mostly there are none.
+    #[expect(clippy::box_collection, reason = "most subscriptions have none, and there are many subscriptions")]
     lingering: Option<Box<HashMap<Seq, usize>>>,
     next: RequestId,
     /// The maximum number of requests, for lack of file descriptors.

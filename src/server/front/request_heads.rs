@@ -156,7 +156,7 @@ fn may_matter(line: &[u8]) -> bool {
         let common = name.len().min(line.len());
         line[..common].eq_ignore_ascii_case(&name.as_bytes()[..common])
     };
-    line == b"\r" || (line.len() <= HELD_BYTES && NAMES.iter().any(|name| begins(&name)))
+    line == b"\r" || (line.len() <= HELD_BYTES && NAMES.iter().any(begins))
 }
 
 fn overwrite_field(line: &mut [u8], body: &mut BodyLength) {
