@@ -62,7 +62,8 @@ fn hidden(secret: &str) -> String {
 
 #[test]
 fn a_rotated_secret_is_dropped_by_its_fingerprint() {
-    let (server, endpoint) = (Server::start(&[]), Endpoint::start(vec![answer(200, "", "")]));
+    let server = Server::start(&[("DELIVERY__VALIDATE", "false")]);
+    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let key = server.topic("orders", "EventGridSchema");
     let secrets = |secrets: &[&str]| json!({"destination": {"properties": {"signing": {"secrets": secrets}}}});
     let both = SubscriptionSpec::of(&endpoint.url()).webhook("signing", json!({"secrets": [OLD, OTHER]}));
