@@ -1,4 +1,4 @@
-//! Responses that are dropped, delayed or corrupted on purpose, after [`deliver`](gridhook_deliver) received them and
+//! Responses that are dropped, delayed or corrupted on purpose, after `gridhook_deliver` received them and
 //! before they reach the subscription: the endpoint accepted the events and the server does not know.
 //!
 //! Requests without a response are not changed. Without a rule, a response costs one atomic read and no lock.

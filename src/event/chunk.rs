@@ -170,7 +170,7 @@ impl ChunkBuilder {
         });
     }
 
-    /// Encodes one event as a chunk of its own, with its stamps, for [`Family::Carried`](super::Family::Carried).
+    /// Encodes one event as a chunk of its own, with its stamps, for the column family `Carried`.
     pub fn single(event: &Event) -> Bytes {
         let version = if event.trace().is_some() { TRACED } else { VERSION };
         let mut builder = Self { version, ..Self::new(event.schema) };

@@ -1,6 +1,6 @@
 //! The audit trail: what operators did and tried to do, stored in the journal and bounded by number and age.
 //!
-//! - The record of a change is in the batch of the journal that makes the change ([`write_changes`]), so that neither
+//! - The record of a change is in the batch of the journal that makes the change (`write_changes`), so that neither
 //!   is there without the other. The task of the operation carries it ([`AuditedOperation`]).
 //! - Attempts (refused requests and sign-ins) cost a client nothing. Of each identity a few are recorded at once and
 //!   then one a second, with the number of those between. They have a limit of their own, so that they never remove the
