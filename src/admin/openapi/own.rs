@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 #[cfg(feature = "simulate")]
 use gridhook_api::editions::SimulateBody;
+#[cfg(feature = "simulate")]
 use gridhook_simulate::SimulationReport;
 
 use super::draft::{OperationBuilder, SchemaRegistry, error};

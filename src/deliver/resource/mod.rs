@@ -385,6 +385,7 @@ impl EventResults {
     }
 
     /// Notes that the event at `index` was accepted.
+    #[cfg(any(feature = "amqp", feature = "kafka", feature = "nats"))]
     fn deliver(&self, index: usize) {
         if let Some((seq, result)) = self.0.borrow_mut().get_mut(index) {
             *result = Some(EventResult::delivered(*seq));
@@ -392,6 +393,7 @@ impl EventResults {
     }
 
     /// Notes the failure of the event at `index`.
+    #[cfg(any(feature = "amqp", feature = "kafka", feature = "nats"))]
     fn fail(&self, index: usize, failed: &RequestResult) {
         if let Some((seq, result)) = self.0.borrow_mut().get_mut(index) {
             *result = Some(EventResult::new(*seq, failed));

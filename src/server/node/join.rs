@@ -25,6 +25,7 @@ use super::{
     follow::{StoppableLog, is_lost, options},
 };
 use crate::{ServerError, local_store::LocalStore};
+#[cfg(feature = "nats")]
 use crate::{
     front::hop::{NodeSecret, OwnerConnector},
     io_error, settings,
@@ -32,8 +33,10 @@ use crate::{
 };
 #[cfg(feature = "nats")]
 use gridhook_admin::ClusterContext;
+#[cfg(feature = "nats")]
 use gridhook_cluster as cluster;
 use gridhook_cluster::membership::MembershipEnd;
+#[cfg(feature = "nats")]
 use gridhook_cluster::{
     balance::{NodeId, Strategy},
     claim::ClaimSettings,
@@ -45,16 +48,21 @@ use gridhook_cluster::{
 };
 use gridhook_config as config;
 use gridhook_config::Config;
+#[cfg(feature = "nats")]
 use gridhook_deliver::{
     TlsTrust,
     trust::{TrustError, TrustRoots},
 };
+#[cfg(feature = "nats")]
 use gridhook_journal as journal;
+#[cfg(feature = "nats")]
 use gridhook_journal::{
     changelog::Changelog,
     replicated::{FollowError, ShardCopy},
 };
+#[cfg(feature = "nats")]
 use gridhook_metrics::Counter;
+#[cfg(feature = "nats")]
 use gridhook_store::Store as _;
 
 /// The interval between two reads of a standby that has applied everything. A node reads as often for many shards as for
@@ -308,12 +316,12 @@ fn secret(path: &Path) -> Result<NodeSecret, ClusterError> {
 }
 
 #[cfg(not(feature = "nats"))]
-pub async fn join(_: &config::Cluster, _: &Config, _: Vec<Arc<LocalStore>>) -> Result<Joined, ServerError> {
+pub(crate) async fn join(_: &config::Cluster, _: &Config, _: Vec<Arc<LocalStore>>) -> Result<Joined, ServerError> {
     Err(ClusterError::Engine("this build of gridhook has no NATS client (feature nats)".to_owned()).into())
 }
 
 #[cfg(not(feature = "nats"))]
-pub fn living(_: &Config) -> Result<Vec<String>, ServerError> {
+pub(crate) fn living(_: &Config) -> Result<Vec<String>, ServerError> {
     Err(ClusterError::Engine("this build of gridhook has no NATS client (feature nats)".to_owned()).into())
 }
 
