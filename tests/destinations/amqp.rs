@@ -12,7 +12,7 @@ use crate::{
         load, needs,
         port::ReservedPort,
         rabbitmq::{MESSAGE_BYTES_MAX, Message, PASSWORD, PROGRAM, RabbitMq},
-        server::{Server, SubscriptionSpec, wait_for},
+        server::{SCOPE, Server, SubscriptionSpec, operator, wait_for},
     },
 };
 
@@ -155,6 +155,8 @@ fn an_event_waits_for_a_login_that_the_broker_accepts() {
     let ids: Vec<String> = (0..10).map(|id| id.to_string()).collect();
     server.publish("orders", &key, &load::body(&ids, "/a"));
     wait_for("the attempt", LONG, || server.counter("orders", "queue", "pending") == 10);
-    let ledger = outcomes(&server, "queue");
+    let read_ledger = || operator(&server, &["ledger", &format!("{SCOPE}/orders"), "queue"]);
+    wait_for("its lines", LONG, || read_ledger().is_ok());
+    let ledger = read_ledger().expect("a ledger");
     assert!(ledger.contains("CredentialRefused") && ledger.contains("delivery.resources.service"), "{ledger}");
 }
