@@ -300,7 +300,7 @@ fn a_missing_server_and_a_missing_file_are_reported() {
     let free = port.address;
     expect!["1: gridhook: http://SERVER/topics/orders/api/events: Failed to connect to host: Connection refused (os error 111) (0 events published before)"].assert_eq(&summary(&publish(free, &[], &lines(1)), free));
     expect![
-        "1: gridhook: nowhere.json: cannot be read: No such file or directory (os error 2) (0 events published before)"
+        "2: gridhook: nowhere.json: cannot be read: No such file or directory (os error 2) (0 events published before)"
     ]
     .assert_eq(&summary(&publish(free, &["nowhere.json"], ""), free));
 }
@@ -309,7 +309,7 @@ fn a_missing_server_and_a_missing_file_are_reported() {
 fn serve_refuses_settings_that_cannot_be_used() {
     let check = |arguments: &[&str], expected: Expect| {
         let output = gridhook(arguments).env_remove("GRIDHOOK_ADMIN_TOKEN").output().expect("an end");
-        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(output.status.code(), Some(2));
         expected.assert_eq(String::from_utf8_lossy(&output.stderr).trim_end());
     };
     check(
@@ -350,11 +350,11 @@ fn settings_are_checked_without_a_start() {
     .assert_eq(&text);
     let (code, text, _) = check(&["--output", "json"]);
     let all: Value = serde_json::from_str(&text).expect("JSON");
-    let waits = all.as_array().expect("a list").iter().find(|one| one["key"] == "delivery.response_timeout");
+    let waits = all["value"].as_array().expect("a list").iter().find(|one| one["key"] == "delivery.response_timeout");
     assert_eq!(waits, Some(&json!({"key": "delivery.response_timeout", "value": "\"30s\"", "origin": "default"})));
     assert!(code == Some(0) && !text.contains("very-secret-and-long"), "{text}");
     let (code, text, reported) = check(&["--listen", "here"]);
-    assert_eq!((code, text.as_str()), (Some(1), ""));
+    assert_eq!((code, text.as_str()), (Some(2), ""));
     expect![[r#"gridhook: flag --listen: server.listen is "here"; allowed is an IP address and a port, such as "127.0.0.1:8080" or "[::]:8080""#]].assert_eq(&reported);
 }
 

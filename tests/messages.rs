@@ -23,6 +23,8 @@ fn folder() -> tempfile::TempDir {
     write("token", "a-token-of-some-length\n");
     write("topics.yaml", "topics:\n  orders: {}\n");
     write("list.json", "[]");
+    write("topics.toml", "[topics.orders]\n");
+    write("unknown.toml", "[topics.orders.eventSubscriptions.billing]\nendpoint = \"https://a\"\n");
     folder
 }
 
@@ -58,7 +60,7 @@ fn local_errors_say_what_to_do() {
     check(
         "topics list --server ftp://localhost",
         expect![
-            "error: invalid value 'ftp://localhost' for '--server <URL>': allowed is a URL that begins with http:// or https://, such as http://ftp://localhost"
+            "error: invalid value 'ftp://localhost' for '--server <URL>': allowed is a URL that begins with http:// or https://, such as http://localhost"
         ],
     );
     check(
@@ -117,6 +119,72 @@ fn local_errors_say_what_to_do() {
         expect![
             "gridhook: http://127.0.0.1:9/: Failed to connect to host: Connection refused (os error 111); check that the server runs and that this is its address (--server)"
         ],
+    );
+    for line in ["fsck --online", "backup /srv/backups/monday", "tail", "apply -f topics.toml"] {
+        let line = format!("{line} --token-file token --server http://127.0.0.1:9");
+        check(
+            &line,
+            expect![
+                "gridhook: http://127.0.0.1:9/: Failed to connect to host: Connection refused (os error 111); check that the server runs and that this is its address (--server)"
+            ],
+        );
+    }
+    // Values of flags.
+    check(
+        "subscriptions create orders billing --endpoint https://a --time-to-live 30",
+        expect![
+            "error: invalid value '30' for '--time-to-live <DURATION>': allowed are whole minutes, such as 90m or 24h"
+        ],
+    );
+    check(
+        "subscriptions create orders billing --endpoint https://a --response-timeout 5",
+        expect![
+            "error: invalid value '5' for '--response-timeout <DURATION>': allowed are whole seconds, such as 60s or 5m"
+        ],
+    );
+    check(
+        "subscriptions create orders billing --endpoint https://a --max-attempts many",
+        expect!["error: invalid value 'many' for '--max-attempts <N>': allowed is a whole number of 1 or more"],
+    );
+    check(
+        "topics create orders --duplicate-window 10",
+        expect![
+            "error: invalid value '10' for '--duplicate-window <DURATION>': allowed are off and a duration in whole seconds, such as 10m or PT10M"
+        ],
+    );
+    check(
+        "top --limit 0",
+        expect!["error: invalid value '0' for '--limit <N>': allowed is a whole number from 1 to 500"],
+    );
+    check(
+        "health --wait 5",
+        expect![
+            "error: invalid value '5' for '--wait <DURATION>': allowed is a duration such as 500ms, 30s, 90m or PT90M"
+        ],
+    );
+    check(
+        "listen --listen here",
+        expect![
+            "error: invalid value 'here' for '--listen <ADDR>': allowed is an IP address and a port, such as 127.0.0.1:9090 or [::1]:9090"
+        ],
+    );
+    check(
+        "publish orders --batch-bytes much",
+        expect!["error: invalid value 'much' for '--batch-bytes <SIZE>': allowed is a size such as 512 KiB or 1 MiB"],
+    );
+    check(
+        "chaos --drop-responses 2",
+        expect!["error: invalid value '2' for '--drop-responses <RATE>': allowed is a number from 0 to 1"],
+    );
+    check(
+        "chaos --publish-to localhost:8080",
+        expect![
+            "error: invalid value 'localhost:8080' for '--publish-to <URL>': allowed is a URL that begins with http:// or https://, such as http://localhost:8080"
+        ],
+    );
+    check(
+        "replay start orders billing --all --rate 0",
+        expect!["error: invalid value '0' for '--rate <EVENTS>': allowed is a number above 0, such as 50 or 0.5"],
     );
     // Arguments of the commands.
     check("subscriptions create orders billing", expect!["gridhook: no endpoint; name it with --endpoint URL"]);
@@ -204,6 +272,12 @@ fn local_errors_say_what_to_do() {
         "apply -f topics.yaml",
         expect!["gridhook: topics.yaml: a .yaml file is not supported; allowed are TOML (.toml) and JSON (.json)"],
     );
+    check(
+        "apply -f unknown.toml",
+        expect![
+            "gridhook: unknown.toml: topics.orders.eventSubscriptions.billing: unknown key endpoint; did you mean endpointUrl?"
+        ],
+    );
     check("apply -f list.json", expect!["gridhook: list.json: the file is not a table; allowed is a table"]);
     check(
         "apply -f nowhere.toml",
@@ -236,7 +310,7 @@ fn server_errors_say_what_to_do() {
     check(
         "dead-letters list orders billing --reason TimeToLiveExeeded",
         expect![[
-            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: reason is "TimeToLiveExeeded"; allowed are MaxDeliveryAttemptsExceeded, TimeToLiveExceeded, UndeliverableDueToProbationCausedByClientError, Quarantined, Missing, BacklogExceeded, Rejected, RedriveCanceled, UndeliverableDueToHttpNotFound, UndeliverableDueToDisabled, UndeliverableDueToFull, UndeliverableDueToHttpUnauthorized, UndeliverableDueToHttpBadRequest, UndeliverableDueToTimedOut, UndeliverableDueToHttpBusy, UndeliverableDueToHttpPayloadTooLarge, UndeliverableDueToSocketError, UndeliverableDueToResolutionError, UndeliverableDueToSessionQueueNotSupported, UndeliverableDueToHttpForbidden, UndeliverableDueToInvalidAzureFunctionDestination, UndeliverableDueToGenericError, TransformationFailed, UndeliverableDueToCredentialRefused."#
+            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: reason is "TimeToLiveExeeded"; did you mean TimeToLiveExceeded? gridhook help delivery lists the allowed names."#
         ]],
     );
     check(
@@ -258,6 +332,57 @@ fn server_errors_say_what_to_do() {
         ],
     );
     check(
+        "subscriptions create orders plain --endpoint localhost:24190",
+        expect![
+            "gridhook: the server responded 400 Bad Request: InvalidRequest: properties.destination.properties.endpointUrl has no http:// or https:// at its beginning; allowed is an absolute http or https URL."
+        ],
+    );
+    check(
+        "subscriptions create orders plain --endpoint https://a --proxy office",
+        expect![[
+            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: destination.properties.proxy is "office", which does not exist; delivery.resources has no proxy; allowed is none, for a direct connection."#
+        ]],
+    );
+    for (expression, problem) in [
+        ("data.", "column 6: the expression ends too early; expected identifier, '*', '{', '[', '&', or '[?'"),
+        ("", "column 1: the expression ends too early"),
+        ("a)", "column 2: unexpected )"),
+        ("[a", "column 3: the expression ends too early"),
+        ("{a", "column 3: the expression ends too early; expected ':' to follow key"),
+    ] {
+        let create =
+            ["subscriptions", "create", "orders", "plain", "--endpoint", "https://a", "--transform", expression];
+        let text = operator(&server, &create).expect_err("a refusal");
+        let expected = format!(
+            "gridhook: the server responded 400 Bad Request: InvalidRequest: properties.transform.body line 1, {problem}."
+        );
+        assert_eq!(text, expected);
+    }
+    check(
+        "ledger orders billing --outcome Foo",
+        expect![[
+            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: outcome is "Foo"; gridhook help delivery lists the allowed names."#
+        ]],
+    );
+    check(
+        "tail orders --outcome deliverd",
+        expect![[
+            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: outcome is "deliverd"; did you mean delivered? gridhook help delivery lists the allowed names."#
+        ]],
+    );
+    check(
+        "backup",
+        expect![
+            "gridhook: the server responded 400 Bad Request: InvalidRequest: folder is missing; allowed is a folder, or none if backup.store.url is set."
+        ],
+    );
+    check(
+        "supervision --topic domains/shop",
+        expect![
+            "gridhook: the server responded 404 Not Found: ResourceNotFound: The Resource 'Microsoft.EventGrid/domains/shop' under resource group 'dev' was not found."
+        ],
+    );
+    check(
         "topics create orders --tag team=shop",
         expect!["gridhook: orders already exists; change it with gridhook topics update orders"],
     );
@@ -267,10 +392,37 @@ fn server_errors_say_what_to_do() {
             r#"gridhook: the server responded 400 Bad Request: InvalidRequest: the topic's name is "or.ders"; allowed are 3 to 50 letters (a to z), digits and hyphens."#
         ]],
     );
-    let top = operator(&server, &["top", "--once", "--every", "500ms"]).expect("figures");
+    let top = operator(&server, &["top", "--once", "--every", "500ms", "--by", "dead-letters"]).expect("figures");
     assert!(!top.contains("keys:"), "keys are shown only on a live screen: {top}");
+    let lines: Vec<&str> = top.lines().take(4).map(str::trim_end).collect();
+    expect![[r#"
+        1 event subscription, 0 suspended, 0 held; 0 delivered/s, 0 failed/s
+        0 in flight, 0 in the backlog, 0 pending; sorted by dead letters
 
+        SUBSCRIPTION    HEALTH   DELIV/S  REQ/S  FAIL/S  OK  BACKLOG  AGE  PENDING  IN FLIGHT  DEAD LETTERS"#]]
+    .assert_eq(&lines.join("\n"));
+    let listening = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let at = listening.local_addr().expect("its address").to_string();
+    let error = output_text(folder().path(), &["listen", "--listen", &at], &[]);
+    assert_eq!(error, format!("gridhook: cannot listen on {at}: Address already in use (os error 98)"));
+
+    // A new event subscription below a new topic is shown with what the file says of it.
     let folder = folder();
+    let file = folder.path().join("new.toml");
+    let declared = "[topics.new.eventSubscriptions.billing]\nendpointUrl = \"https://a/hook?code=secret\"\n\
+                    filter = { includedEventTypes = [\"A\"] }\n[topics.new]\ntags = { team = \"shop\" }\n";
+    fs::write(&file, declared).expect("a file");
+    let plan = operator(&server, &["apply", "-f", file.to_str().expect("text"), "--dry-run"]).expect("a plan");
+    let expected = [
+        "+ event subscription billing of new",
+        "    properties.destination.endpointType: WebHook",
+        "    properties.destination.properties.endpointUrl: https://a/hook?[hidden]",
+        "    properties.filter.includedEventTypes: [\"A\"]",
+        "",
+        "planned: create 2, change 0, delete 0; nothing was changed",
+    ];
+    assert!(plan.ends_with(&expected.join("\n")), "{plan}");
+
     let token = server.data_dir().join("admin-token");
     let at = format!("https://{}", server.at());
     let arguments = ["topics", "list", "--server", &at, "--token-file", token.to_str().expect("text")];

@@ -100,8 +100,11 @@ fn log_end(permit: BackupPermit, is_sound: bool, message: &'static str) {
 fn refused(error: backup::BackupError) -> AdminError {
     match error {
         backup::BackupError::Busy => AdminError::Conflict(error.to_string()),
-        backup::BackupError::Target { .. } | backup::BackupError::NoDestination | backup::BackupError::Io { .. } => {
-            InvalidRequest::new("folder", error.to_string()).into()
+        backup::BackupError::NoDestination => {
+            InvalidRequest::new("folder", "is missing; allowed is a folder, or none if backup.store.url is set").into()
+        }
+        backup::BackupError::Target { .. } | backup::BackupError::Io { .. } => {
+            InvalidRequest::new("folder", format!("cannot be used: {error}")).into()
         }
         backup::BackupError::Closed
         | backup::BackupError::Backup { .. }

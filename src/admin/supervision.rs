@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Deserialize;
 
-use super::{AdminError, Control, query};
+use super::{AdminError, Control, query, tail};
 use gridhook_api::supervision::{
     ActorView, EndsView, IncarnationsView, QuarantinedEvent, QuarantinedView, RecoveryView, SupervisionReport,
 };
@@ -82,6 +82,7 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     let top = query::number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "actors")?;
     let topics = match &query.topic {
         None => control.registry.topics(),
+        Some(id) if id.starts_with('/') => vec![tail::named_topic(&control, id)?.0],
         Some(name) => {
             let topic = control.registry.topic(name);
             vec![topic.ok_or_else(|| AdminError::NotFound(format!("There is no topic '{name}'.")))?]

@@ -203,6 +203,7 @@ fn text(line: &TailLine) -> String {
 impl TailQuery {
     fn of(control: &Control, permissions: &Permissions, text: &str) -> Result<Self, AdminError> {
         let mut query = Self { events: true, outcomes: true, ..Self::default() };
+        let mut topic = None;
         for (key, value) in form_urlencoded::parse(text.as_bytes()) {
             let flag = || match &*value {
                 "true" => Ok(true),
@@ -213,7 +214,10 @@ impl TailQuery {
                 "events" => query.events = flag()?,
                 "outcomes" => query.outcomes = flag()?,
                 "data" => query.data = flag()?,
-                "topic" => query.topic = Some(topic_of(control, permissions, &value)?),
+                "topic" => {
+                    query.topic = Some(topic_of(control, permissions, &value)?);
+                    topic = Some(value.into_owned());
+                }
                 "subscription" => query.subscription = Some(value.to_lowercase()),
                 "type" => query.event_type = Some(value.into_owned()),
                 "outcome" => query.outcome = Some(OutcomeFilter::read(&value)?),
@@ -230,7 +234,24 @@ impl TailQuery {
                 }
             }
         }
+        if let (Some(id), Some(name)) = (&topic, &query.subscription) {
+            query.check_subscription(control, id, name)?;
+        }
         Ok(query)
+    }
+
+    /// Refuses an event subscription that the topic does not have: its outcomes would never come.
+    fn check_subscription(&self, control: &Control, topic_id: &str, name: &str) -> Result<(), AdminError> {
+        let (topic, _) = named_topic(control, topic_id)?;
+        let is_named = topic.snapshots().any(|figures| {
+            let record = figures.record();
+            self.is_subscription(record.name.as_str())
+                && self.is_of(topic.partition(), record.filter.domain_topic.as_deref())
+        });
+        if is_named {
+            return Ok(());
+        }
+        Err(AdminError::NotFound(format!("The event subscription '{name}' of {topic_id} was not found.")))
     }
 
     fn is_of(&self, partition: PartitionId, domain_topic: Option<&str>) -> bool {

@@ -1,12 +1,14 @@
 //! `gridhook audit`: lists what operators did and tried to do.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use url::form_urlencoded;
 
 use super::{
     client::{ClientArgs, ClientError},
-    format::{NONE, text},
+    format::{NONE, counted, text},
     output::{TextTable, read},
+    print,
+    value::whole,
 };
 use gridhook_api::audit::{AuditEntry, AuditPageView};
 
@@ -28,7 +30,7 @@ pub struct Audit {
     #[arg(long)]
     refused: bool,
     /// Maximum number of operations, newest first
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = whole::<u32>(1..))]
     limit: u32,
     #[command(flatten)]
     client: ClientArgs,
@@ -60,28 +62,48 @@ impl Audit {
                 break;
             }
         }
-        self.client.print(&json!(entries), |entries: &Vec<AuditEntry>| table(entries))
+        self.client.printed.list(entries, |entries: &[AuditEntry]| table(entries))
     }
 }
 
+/// The characters of a value that are printed of a change; `--output json` has all.
+const VALUE_CHARS: usize = 60;
+
+/// A table of operations, with a line for each change of a property.
 fn table(entries: &[AuditEntry]) -> String {
-    let mut table = TextTable::new(["TIME", "OPERATOR", "FROM", "STATUS", "OPERATION", "CHANGES"]);
+    let mut table = TextTable::new(["TIME", "OPERATOR", "FROM", "STATUS", "OPERATION"]);
     for entry in entries {
         let or_none = |value: &Option<String>| value.as_deref().map_or_else(|| NONE.to_owned(), text);
-        let changes: Vec<String> = entry
-            .changes
-            .iter()
-            .map(|change| format!("{}: {} -> {}", change.at, change.before, change.after))
-            .chain((entry.suppressed > 0).then(|| format!("{} more attempts before it", entry.suppressed)))
-            .collect();
         table.line([
             entry.at.clone(),
             or_none(&entry.operator),
             or_none(&entry.from),
             entry.status.to_string(),
             format!("{} {}", entry.method, entry.path),
-            if changes.is_empty() { NONE.to_owned() } else { changes.join("; ") },
         ]);
     }
-    table.to_string()
+    let table = table.to_string();
+    let mut rows = table.lines();
+    let mut lines: Vec<String> = rows.next().map(str::to_owned).into_iter().collect();
+    for (row, entry) in rows.zip(entries) {
+        lines.push(row.to_owned());
+        for change in &entry.changes {
+            let (before, after) = (excerpt(&change.before), excerpt(&change.after));
+            lines.push(format!("    {}: {before} -> {after}", text(&change.at)));
+        }
+        if entry.suppressed > 0 {
+            lines.push(format!("    {} before it", counted(entry.suppressed, "more attempt")));
+        }
+    }
+    lines.join("\n")
+}
+
+/// The beginning of a value.
+fn excerpt(value: &Value) -> String {
+    let whole = print::json_line(value);
+    if whole.chars().count() <= VALUE_CHARS {
+        return whole;
+    }
+    let beginning: String = whole.chars().take(VALUE_CHARS).collect();
+    format!("{beginning}…")
 }

@@ -6,7 +6,6 @@
 use std::{
     ops::ControlFlow,
     path::{self, PathBuf},
-    time::Duration,
 };
 
 use rustix::{fs::Mode, process::umask};
@@ -16,8 +15,8 @@ use super::{
     Serve,
     client::ServerArgs,
     control_records::control_records,
-    format::list,
-    output::{CommandOutcome, OutputArgs, TextTable, read},
+    format::{counted, list, span},
+    output::{CommandError, CommandOutcome, OutputArgs, TextTable, read},
     print,
     spinner::Spinner,
     stream::{self, follow},
@@ -67,9 +66,9 @@ pub enum OfflineBackup {
 /// The flags that name a destination.
 #[derive(Debug, clap::Args)]
 pub struct DestinationArgs {
-    /// Address of the destination [default: backup.store.url]
-    #[arg(value_name = "URL")]
-    url: Option<String>,
+    /// Address of the destination, or a folder [default: backup.store.url]
+    #[arg(value_name = "URL_OR_DIR")]
+    address: Option<String>,
     /// Settings file with credentials and key [default: none, the default settings apply]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -136,6 +135,17 @@ pub enum BackupCommandError {
     Destination(String),
 }
 
+impl CommandError for BackupCommandError {
+    fn is_usage(&self) -> bool {
+        match self {
+            Self::Config(error) => error.is_usage(),
+            Self::Server(error) => error.is_usage(),
+            Self::Destination(_) => true,
+            Self::Store(_) => false,
+        }
+    }
+}
+
 /// The printed result, and whether the store has no damage.
 #[derive(Debug)]
 pub struct Outcome {
@@ -169,7 +179,8 @@ impl Backup {
             let made = line.backup.iter().chain(&line.backups);
             let made = made.map(|BackupView { shard, folder, files, bytes, written, .. }| {
                 let what = shard.map(|shard| format!("shard {shard} ")).unwrap_or_default();
-                format!("\n{what}backed up to {folder}: {files} files, {bytes} bytes, {written} written")
+                let (files, bytes) = (counted(*files as u64, "file"), counted(*bytes, "byte"));
+                format!("\n{what}backed up to {folder}: {files}, {bytes}, {written} written")
             });
             format!("{report}{}", made.collect::<String>())
         };
@@ -196,9 +207,23 @@ impl OfflineBackup {
 }
 
 impl DestinationArgs {
+    /// The address of the destination. A path is that of a folder.
+    fn url(&self) -> Option<String> {
+        let address = self.address.as_ref()?;
+        if is_address(address) {
+            return Some(address.clone());
+        }
+        let folder = path::absolute(address).unwrap_or_else(|_| address.into());
+        Some(format!("file://{}", folder.display()))
+    }
+
     fn list(&self) -> Result<Outcome, BackupCommandError> {
         let config = Config::load(&Serve::of(self.config.clone(), None).sources())?;
-        let BackupList { readable, unreadable } = open(&config.backup, self.url.as_deref())?.backups()?;
+        let repository = open(&config.backup, self.url().as_deref())?;
+        let BackupList { mut readable, mut unreadable } = repository.backups()?;
+        let folders = repository.folder_backups()?;
+        readable.extend(folders.readable);
+        unreadable.extend(folders.unreadable);
         let mut json: Vec<_> = readable
             .iter()
             .map(|StoredBackup { name, is_sealed, manifest }| {
@@ -207,7 +232,10 @@ impl DestinationArgs {
             })
             .collect();
         json.extend(unreadable.iter().map(|one| json!({"name": one.name, "problem": one.problem})));
-        let text = self.printed.format(&json, |_| {
+        let text = self.printed.format(&json!({ "value": json }), |_| {
+            if readable.is_empty() {
+                return format!("no backups in {}", repository.address());
+            }
             let mut table = TextTable::new(["NAME", "MADE", "STORE", "ENCRYPTED", "BYTES"]);
             for StoredBackup { name, is_sealed, manifest } in &readable {
                 let state = if manifest.sound { "sound" } else { "damaged" };
@@ -234,9 +262,9 @@ fn describe_unreadable(UnreadableBackup { name, problem }: &UnreadableBackup) ->
 impl Rehearse {
     fn run(&self) -> Result<Outcome, BackupCommandError> {
         umask(Mode::from_raw_mode(0o077));
-        let DestinationArgs { url, config, printed } = &self.destination;
+        let DestinationArgs { config, printed, .. } = &self.destination;
         let config = Config::load(&Serve::of(config.clone(), self.data_dir.clone()).sources())?;
-        let repository = open(&config.backup, url.as_deref())?;
+        let repository = open(&config.backup, self.destination.url().as_deref())?;
         let stored = repository.find(self.name.as_deref(), &mut warn)?;
         let (options, scratch) = (store_options(&config.journal), self.scratch.clone());
         let scratch = scratch.unwrap_or_else(std::env::temp_dir);
@@ -263,9 +291,9 @@ impl Rehearse {
         let json = json!({"backup": stored.name, "made": manifest.made, "report": report, "lostChanges": lost});
         let text = printed.format(&json, |_| {
             let age = Clock::system().now().since(manifest.begun());
-            let age = humantime::format_duration(Duration::from_secs(age.as_secs()));
+            let age = span(age);
             let changes = match lost {
-                Some(lost) => format!("{lost} changes of {}", config.server.data_dir.display()),
+                Some(lost) => format!("{} of {}", counted(lost, "change"), config.server.data_dir.display()),
                 None => "every change since then".to_owned(),
             };
             format!("{report}\nrehearsed {}: a restore would lose {changes}; the backup is {age} old", stored.name)
@@ -317,8 +345,8 @@ impl Restore {
             let names = list(&tokens);
             let revoke = match tokens.len() {
                 0 => String::new(),
-                count => format!(
-                    "\n{count} named tokens of the time of the backup are valid again: {names}; revoke those that were revoked \
+                _ => format!(
+                    "\nnamed tokens of the time of the backup that are valid again: {names}; revoke those that were revoked \
                      since: gridhook tokens revoke NAME"
                 ),
             };

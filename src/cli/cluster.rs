@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 use super::{
     client::{ClientArgs, ClientError},
     format::{optional, text},
-    output::{CommandOutcome, Program, TextTable, block_on},
+    output::{CommandFailure, CommandOutcome, Program, TextTable, block_on},
     prompt,
     reseed::Reseed,
+    value::whole,
 };
 use gridhook_api::cluster::{
     ClusterNodeView, ClusterView, CopyStateView, CopyView, NodeState, OwnershipView, SettingDifferenceView,
@@ -58,6 +59,7 @@ enum Request {
         #[command(flatten)]
         client: ClientArgs,
         /// Number of the shard
+        #[arg(value_parser = whole::<usize>(0..))]
         shard: usize,
         /// Name of the next owner
         node: String,
@@ -86,7 +88,7 @@ enum Request {
 
 impl Cluster {
     /// Runs the command.
-    pub(super) fn run(self, program: &Program) -> anyhow::Result<CommandOutcome> {
+    pub(super) fn run(self, program: &Program) -> Result<CommandOutcome, CommandFailure> {
         match self.command {
             Verb::Asked(request) => block_on(request.run()),
             Verb::Reseed(reseed) => Ok(reseed.run(program)?.into()),

@@ -1,9 +1,6 @@
 //! `gridhook completions`: prints a shell completion script.
 
-use clap::CommandFactory;
 use clap_complete::aot::{Shell as Known, generate};
-
-use super::Cli;
 
 /// The flags of `completions`.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -34,7 +31,7 @@ impl Completions {
         };
         // Into memory first: the generator panics if standard output is closed.
         let mut script = Vec::new();
-        generate(shell, &mut Cli::command(), "gridhook", &mut script);
+        generate(shell, &mut super::command(), "gridhook", &mut script);
         String::from_utf8_lossy(&script).into_owned()
     }
 }

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::{
     Serve,
-    output::{OutputArgs, TextTable},
+    output::{CommandError, OutputArgs, TextTable},
 };
 use gridhook_config as config;
-use gridhook_config::{Setting, SettingOrigin};
+use gridhook_config::Setting;
 use gridhook_declared as declared;
 use gridhook_declared::ResourceGroup;
 
@@ -53,6 +53,15 @@ pub enum ConfigCommandError {
     Start(Box<dyn std::error::Error + Send + Sync>),
 }
 
+impl CommandError for ConfigCommandError {
+    fn is_usage(&self) -> bool {
+        match self {
+            Self::Config(error) => error.is_usage(),
+            Self::Declared(_) | Self::Start(_) => false,
+        }
+    }
+}
+
 /// Reads the files that the settings name, as a start would.
 type Check = fn(&config::Config) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
@@ -70,11 +79,11 @@ impl ConfigArgs {
             declared::load(file, &ResourceGroup::default(), &BTreeMap::new())?;
         }
         check(&config).map_err(ConfigCommandError::Start)?;
-        let shown = all.iter().filter(|setting| !changed || setting.origin != SettingOrigin::Default);
+        let shown = all.iter().filter(|setting| !changed || setting.is_changed);
         let shown: Vec<[String; 3]> =
-            shown.map(|Setting { key, value, origin }| [key.clone(), value.clone(), origin.to_string()]).collect();
+            shown.map(|Setting { key, value, origin, .. }| [key.clone(), value.clone(), origin.to_string()]).collect();
         let view = |[key, value, origin]: &[String; 3]| json!({"key": key, "value": value, "origin": origin});
-        Ok(printed.format(&shown.iter().map(view).collect::<Value>(), |_| {
+        Ok(printed.format(&json!({ "value": shown.iter().map(view).collect::<Value>() }), |_| {
             let mut table = TextTable::new(["KEY", "VALUE", "FROM"]);
             shown.into_iter().for_each(|line| table.line(line));
             table.to_string()

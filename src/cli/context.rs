@@ -13,7 +13,7 @@ use std::{
 
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use url::Url;
 
 use super::{
@@ -143,7 +143,7 @@ impl ContextFile {
             file.sync_all()?;
             fs::rename(&draft, &path)
         })();
-        written.map_err(|error| ClientError::Input(format!("{} cannot be written: {error}", path.display())))
+        written.map_err(|error| ClientError::Failed(format!("{} cannot be written: {error}", path.display())))
     }
 
     /// The context with this name.
@@ -171,7 +171,7 @@ impl Contexts {
             ContextCommand::Add { name, server, token_file, ca_file, printed } => {
                 if contexts_file.contexts.contains_key(&name) {
                     let hint = format!("remove it first with gridhook context remove {name}");
-                    return Err(ClientError::Input(format!("the context {name} already exists; {hint}")));
+                    return Err(ClientError::Failed(format!("the context {name} already exists; {hint}")));
                 }
                 // Later commands may run in another folder.
                 let absolute = |file: PathBuf| path::absolute(&file).unwrap_or(file);
@@ -214,8 +214,13 @@ impl Contexts {
 }
 
 fn format_output(printed: &OutputArgs, contexts_file: &ContextFile, text: impl FnOnce() -> String) -> String {
-    let json = json!({"current": contexts_file.current, "contexts": contexts_file.contexts});
-    printed.format(&json, |_| text())
+    let view = |(name, context): (&String, &ServerContext)| {
+        let ServerContext { server, token_file, ca_file } = context;
+        let is_used = contexts_file.current.as_deref() == Some(name);
+        json!({"name": name, "inUse": is_used, "server": server, "tokenFile": token_file, "caFile": ca_file})
+    };
+    let contexts: Vec<Value> = contexts_file.contexts.iter().map(view).collect();
+    printed.format(&json!({ "value": contexts }), |_| text())
 }
 
 fn table(contexts_file: &ContextFile) -> String {

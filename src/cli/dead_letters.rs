@@ -5,14 +5,15 @@
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 
 use super::{
     client::{self, ClientArgs, ClientError, ServerClient, SubscriptionArgs, segment},
-    format::{number, optional, text},
+    format::{counted, number, optional, text},
     output::{TextTable, read},
     print, prompt,
     time::past,
+    value::{rate, whole},
 };
 use gridhook_api::dead_letters::{
     DeadLetterFilterBody, DeadLetterView, NewDeadLetterView, NewestDeadLettersView, PageView, ProblemView, PurgeBody,
@@ -90,7 +91,7 @@ struct ListArgs {
     #[command(flatten)]
     which: FilterArgs,
     /// Maximum number of dead letters
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = whole::<usize>(1..))]
     limit: usize,
 }
 
@@ -103,7 +104,7 @@ struct NewestArgs {
     #[arg(long, value_name = "TEXT")]
     search: Option<String>,
     /// Maximum number of lines, newest first
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = whole::<u32>(1..))]
     limit: u32,
     #[command(flatten)]
     client: ClientArgs,
@@ -128,7 +129,7 @@ impl NewestArgs {
                 break;
             }
         }
-        self.client.print(&lines.into(), |lines: &Vec<NewDeadLetterView>| {
+        self.client.printed.list(lines, |lines: &[NewDeadLetterView]| {
             let mut table =
                 TextTable::new(["time", "topic", "subscription", "reason", "attempts", "events", "sequence"]);
             for NewDeadLetterView { topic, subscription, line } in lines {
@@ -207,7 +208,7 @@ struct RedriveArgs {
     #[command(flatten)]
     selection: SelectionArgs,
     /// Maximum events per second
-    #[arg(long, value_name = "EVENTS")]
+    #[arg(long, value_name = "EVENTS", value_parser = rate)]
     rate: Option<f64>,
     /// Keep files whose dead letters were all sent again
     #[arg(long)]
@@ -238,24 +239,23 @@ impl DeadLetters {
             DeadLettersCommand::List(list) => list.run().await,
             DeadLettersCommand::Newest(newest) => newest.run().await,
             DeadLettersCommand::Show(ShowArgs { target, key }) => {
-                let view: Value =
-                    target.client.control.session()?.get(&target.dead_letters(&format!("/{}", segment(&key)))).await?;
-                Ok(print::json(&view))
+                let path = target.dead_letters(&format!("/{}", segment(&key)));
+                let view: Box<RawValue> = target.client.control.session()?.get(&path).await?;
+                Ok(print::raw_json(&view))
             }
             DeadLettersCommand::Redrive(redrive) => redrive.run().await,
             DeadLettersCommand::Purge(PurgeArgs { target, selection, yes }) => {
                 selection.check()?;
                 let session = target.client.control.session()?;
                 let path = target.dead_letters("/purge");
-                if selection.all && !selection.dry_run {
-                    let dry = |after| PurgeBody { all: true, dry_run: true, after, ..PurgeBody::default() };
-                    let count = number(in_parts(&session, &path, dry).await?.dead_letters);
-                    let of = target.name();
-                    prompt::confirm(&format!("Purge all {count} dead letters of {of}?"), yes)?;
-                }
                 let SelectionArgs { which, all, dry_run, .. } = &selection;
                 let (filter, keys) = (which.body(), selection.keys());
                 let body = PurgeBody { filter, keys, all: *all, dry_run: *dry_run, after: None };
+                if !dry_run && !yes {
+                    let dry = |after| PurgeBody { after, dry_run: true, ..body.clone() };
+                    let count = counted(in_parts(&session, &path, dry).await?.dead_letters, "dead letter");
+                    prompt::confirm(&format!("Purge {count} of {}?", target.name()), yes)?;
+                }
                 let done = in_parts(&session, &path, |after| PurgeBody { after, ..body.clone() }).await?;
                 let result = if selection.dry_run { "would be purged" } else { "purged" };
                 Ok(target.format_result(&done, result))
@@ -271,7 +271,7 @@ impl SubscriptionArgs {
 
     fn format_result(&self, done: &PurgedView, result: &str) -> String {
         self.client.printed.format(done, |PurgedView { dead_letters, problems, .. }| {
-            let first = format!("{dead_letters} dead letters {result}");
+            let first = format!("{} {result}", counted(*dead_letters, "dead letter"));
             std::iter::once(first).chain(problems.iter().map(format_problem)).collect::<Vec<_>>().join("\n")
         })
     }

@@ -83,7 +83,7 @@ impl EventTypes {
         match self.command {
             EventTypesCommand::List { topic, client } => {
                 let all: Vec<Value> = list::all(&client.control.session()?, &topic.path("/eventTypes")).await?;
-                client.print(&all.into(), |all: &Vec<EventTypeView>| table(all))
+                client.printed.list(all, |all: &[EventTypeView]| table(all))
             }
             EventTypesCommand::Show(target) => {
                 let shown: Value = target.client.control.session()?.get(&target.path()).await?;

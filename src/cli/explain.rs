@@ -7,8 +7,8 @@ use serde_json::Value;
 use url::form_urlencoded;
 
 use super::{
-    client::{ClientArgs, ClientError, ResourceName},
-    format::{self, number, text},
+    client::{ClientArgs, ClientError, ResourceName, short},
+    format::{self, counted, number, text},
 };
 use gridhook_api::explain::{ExplainView, NotFoundView, ObstacleView, SearchedView, StateView};
 use gridhook_clock::Clock;
@@ -19,7 +19,7 @@ use gridhook_clock::Clock;
   gridhook explain orders billing 6b9a
   gridhook explain orders billing 17 --sequence --output json")]
 pub struct Explain {
-    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
+    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a resource id
     topic: ResourceName,
     /// Name of the event subscription
     subscription: String,
@@ -49,7 +49,8 @@ impl Explain {
             }
             answer => answer?,
         };
-        self.client.print(&answer, |answer| format_explanation(answer, clock))
+        let topic = short(&self.topic.path(""));
+        self.client.print(&answer, |answer| format_explanation(answer, &topic, clock))
     }
 }
 
@@ -59,20 +60,20 @@ fn not_found(event: &str, reason: String) -> ClientError {
         return ClientError::Refused { status: StatusCode::NOT_FOUND, reason };
     };
     let SearchedView { events_in_flight, events_pending, log_from_sequence, log_before_sequence } = searched;
-    ClientError::Input(format!(
-        "event '{event}' was not found among {} events in flight, {} pending events and the log from sequence {} to before \
-         {}; gridhook trace shows events whose delivery has ended",
-        number(events_in_flight as u64),
-        number(events_pending as u64),
+    ClientError::Failed(format!(
+        "event '{event}' was not found among {} in flight, {} and the log from sequence {} to before {}. Of an older event \
+         gridhook trace SEQUENCE --sequence --topic TOPIC shows the outcome",
+        counted(events_in_flight as u64, "event"),
+        counted(events_pending as u64, "pending event"),
         number(log_from_sequence),
         number(log_before_sequence)
     ))
 }
 
-fn format_explanation(answer: &ExplainView, clock: &Clock) -> String {
+fn format_explanation(answer: &ExplainView, topic: &str, clock: &Clock) -> String {
     let at = |time: &str| format::when(time, clock);
     let id = format::optional(answer.id.as_deref(), text);
-    let (sequence, state) = (number(answer.sequence), format_state(&answer.state, &at));
+    let (sequence, state) = (number(answer.sequence), format_state(answer, topic, &at));
     let mut lines = format!("event {id}, sequence {sequence}, for {}: {state}", text(&answer.subscription));
     // Writing into a String does not fail.
     for obstacle in &answer.obstacles {
@@ -88,28 +89,35 @@ fn format_explanation(answer: &ExplainView, clock: &Clock) -> String {
             write!(lines, "\n    attempt {} not before {}", attempt.number, at(&attempt.not_before)).ok();
         }
         if let Some(end) = &forecast.end {
-            write!(lines, "\n    dead-lettered or dropped for {} at {}", text(&end.reason), at(&end.at)).ok();
+            // The time to live ends an event at the attempt that is due next, not between two attempts.
+            let when = if end.reason == "TimeToLiveExceeded" { ", when its next attempt would be due" } else { "" };
+            write!(lines, "\n    dead-lettered or dropped for {} at {}{when}", text(&end.reason), at(&end.at)).ok();
         }
     }
     lines
 }
 
-fn format_state(state: &StateView, at: &impl Fn(&str) -> String) -> String {
+fn format_state(answer: &ExplainView, topic: &str, at: &impl Fn(&str) -> String) -> String {
     let received = |times: u32, outcome: &str, last: &str| {
-        format!("received {times} times, the last at {} with outcome {}", at(last), text(outcome))
+        let times = counted(times.into(), "time");
+        format!("received {times}, the last at {} with outcome {}", at(last), text(outcome))
     };
-    match state {
+    match &answer.state {
         StateView::InFlight { attempt, since, deadline } => {
             format!("in flight: attempt {attempt} started at {}; the response is due by {}", at(since), at(deadline))
         }
         StateView::Pending { next_due, attempts, last_outcome, last_attempt, .. } => format!(
-            "pending: {attempts} attempts, the last at {} with outcome {}; the next not before {}",
+            "pending: {}, the last at {} with outcome {}; the next not before {}",
+            counted((*attempts).into(), "attempt"),
             at(last_attempt),
             text(last_outcome),
             at(next_due)
         ),
         StateView::Blocking { last_outcome, .. } => {
-            format!("blocks its order key after {last_outcome}: gridhook subscriptions unblock")
+            format!(
+                "blocks its order key after {last_outcome}: gridhook subscriptions unblock {topic} {} KEY gives it up",
+                text(&answer.subscription)
+            )
         }
         StateView::HeldBack { .. } => "held back: an earlier event of its order key goes first".to_owned(),
         StateView::Locked { delivery_count, received, locked_until, renewable_until } => format!(
@@ -127,14 +135,18 @@ fn format_state(state: &StateView, at: &impl Fn(&str) -> String) -> String {
             format!("available to clients since {}; {received}", at(since))
         }
         StateView::SentByAnEarlierProcess => "in flight when the server stopped; it is sent again".to_owned(),
-        StateView::Backlog { behind } => format!("in the backlog, behind {} events", number(*behind)),
+        StateView::Backlog { behind } => format!("in the backlog, behind {}", counted(*behind, "event")),
         StateView::Filtered => "filtered out; gridhook subscriptions test-filter shows the reason".to_owned(),
         StateView::DeadLetterWaiting { reason, file_due } => format!(
             "dead-lettered for {}; the file is due at {}",
             format::optional(reason.as_deref(), text),
             format::optional(file_due.as_deref(), at)
         ),
-        StateView::Completed => "delivery has ended; gridhook trace shows the outcome".to_owned(),
+        // By its id it is found only while the log has it; its sequence is enough for the ledger.
+        StateView::Completed => format!(
+            "delivery has ended; gridhook trace {} --sequence --topic {topic} shows the outcome",
+            answer.sequence
+        ),
         StateView::NotPublished => "not published yet".to_owned(),
     }
 }
@@ -151,8 +163,8 @@ fn format_obstacle(obstacle: &ObstacleView, at: &impl Fn(&str) -> String) -> Str
         }
         ObstacleView::Paced { rate } => format!("paced to {rate:?} requests/s"),
         ObstacleView::Full { pending, limit } => format!(
-            "{} received events are not settled, the limit is {}: clients receive no new ones",
-            number(*pending),
+            "{} not settled, the limit is {}: clients receive no new ones",
+            counted(*pending, "received event"),
             number((*limit).into())
         ),
         ObstacleView::NoReceiver => "no client is receiving".to_owned(),

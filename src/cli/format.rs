@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use humantime_serde::re::humantime::format_duration;
 use indicatif::HumanCount;
 
 use gridhook_api::status::HealthView;
@@ -38,16 +37,26 @@ pub(super) fn number(number: u64) -> String {
     HumanCount(number).to_string()
 }
 
+/// A number with its noun, whose plural ends with s.
+pub(super) fn counted(count: u64, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", number(count))
+}
+
 /// A duration, in its two largest units.
 pub(super) fn span(time: Duration) -> String {
     let seconds = time.as_secs();
-    let coarse = match seconds {
-        0 => return format!("{}ms", time.as_millis()),
-        1..3_600 => seconds,
-        3_600..86_400 => seconds - seconds % 60,
-        _ => seconds - seconds % 3_600,
+    let two = |large: u64, small: u64, units: [char; 2]| {
+        let (whole, rest) = (seconds / large, seconds % large / small);
+        if rest == 0 { format!("{whole}{}", units[0]) } else { format!("{whole}{} {rest}{}", units[0], units[1]) }
     };
-    format_duration(Duration::from_secs(coarse)).to_string()
+    match seconds {
+        0 => format!("{}ms", time.as_millis()),
+        1..60 => format!("{seconds}s"),
+        60..3_600 => two(60, 1, ['m', 's']),
+        3_600..86_400 => two(3_600, 60, ['h', 'm']),
+        _ => two(86_400, 3_600, ['d', 'h']),
+    }
 }
 
 /// A point in time in whole seconds, and its distance from now.
@@ -74,6 +83,7 @@ pub(super) fn health(health: &HealthView, clock: &Clock) -> String {
         }
         HealthView::Probing { cause, .. } => format!("probing, suspended for {}", text(cause)),
         HealthView::Healthy { failures: 0 } => "healthy".to_owned(),
-        HealthView::Healthy { failures } => format!("healthy, the last {failures} requests failed"),
+        HealthView::Healthy { failures: 1 } => "healthy, the last request failed".to_owned(),
+        HealthView::Healthy { failures } => format!("healthy, the last {} requests failed", number((*failures).into())),
     }
 }

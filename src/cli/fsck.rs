@@ -11,7 +11,7 @@ use super::{
     Serve,
     backup::Outcome,
     client::ServerArgs,
-    output::{OutputArgs, read},
+    output::{CommandError, OutputArgs, read},
     spinner::Spinner,
     stream::{self, follow},
 };
@@ -69,6 +69,16 @@ pub enum FsckError {
     /// The repairs are not all on disk.
     #[error(transparent)]
     Close(#[from] StoreError),
+}
+
+impl CommandError for FsckError {
+    fn is_usage(&self) -> bool {
+        match self {
+            Self::Config(error) => error.is_usage(),
+            Self::Server(error) => error.is_usage(),
+            Self::Store(_) | Self::NoStore(_) | Self::Stop(_) | Self::Close(_) => false,
+        }
+    }
 }
 
 impl Fsck {

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use awc::{Client, http::StatusCode};
-use humantime_serde::re::humantime::parse_duration;
 use serde_json::json;
 use url::Url;
 
 use super::{
     client::{ClientError, ServerAddressArgs, not_reached},
     output::{CommandOutcome, OutputArgs},
+    value::duration,
 };
 use gridhook_api::health::{Liveness, Readiness};
 use gridhook_escape as escape;
@@ -17,14 +17,14 @@ use gridhook_escape as escape;
 /// The flags of `health`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
-    after_help = "The exit status is 0 if the server is healthy, and 1 if not or if it does not respond. No token is needed.\nExample: gridhook health --server http://127.0.0.1:8080 && echo ready"
+    after_help = "The exit status is 0 if the server is healthy, and 1 if not or if it does not respond. No token is needed.\n\nExample:\n  gridhook health --server http://127.0.0.1:8080 && echo ready"
 )]
 pub struct Health {
     /// Check only that the process responds; a server with a full disk is live but accepts no events
     #[arg(long)]
     live: bool,
     /// Maximum time to wait for the response
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
     wait: Duration,
     #[command(flatten)]
     address: ServerAddressArgs,

@@ -8,13 +8,14 @@ use super::{
     output::{OutputArgs, read},
     time::past,
     trace::{covered_events, write_line},
+    value::whole,
 };
 use gridhook_api::ledger::{LedgerPageView, LineView};
 
 /// The flags of `ledger`.
 #[derive(Debug, clap::Args)]
 pub struct Ledger {
-    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
+    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a resource id
     #[arg(value_name = "TOPIC")]
     topic: ResourceName,
     /// Name of the event subscription
@@ -31,7 +32,7 @@ pub struct Ledger {
     #[arg(long, value_name = "OUTCOME")]
     outcome: Option<String>,
     /// Maximum number of lines
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole::<u32>(1..))]
     limit: u32,
     #[command(flatten)]
     control: ServerArgs,
@@ -67,8 +68,7 @@ impl Ledger {
                 break oldest;
             }
         };
-        self.printed
-            .response(&lines.into(), |lines: &Vec<LineView>| format_lines(lines, oldest.as_deref(), next.is_some()))
+        self.printed.list(lines, |lines: &[LineView]| format_lines(lines, oldest.as_deref(), next.is_some()))
     }
 }
 

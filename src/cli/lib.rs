@@ -17,6 +17,7 @@ pub mod context;
 pub mod control_records;
 pub mod dead_letters;
 pub mod event_types;
+mod examples;
 pub mod explain;
 mod format;
 pub mod fsck;
@@ -47,13 +48,13 @@ pub mod tokens;
 pub mod top;
 pub mod topics;
 pub mod trace;
+mod value;
 
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 
-use self::output::{CommandOutcome, Program, block_on};
+use self::output::{CommandFailure, CommandOutcome, Program, block_on};
 use gridhook_clock::Clock;
 use gridhook_config::{SettingFlag, SettingSources};
 
@@ -79,11 +80,11 @@ macro_rules! commands {
             /// Runs the command.
             ///
             /// # Errors
-            /// The command failed; the error is printed and the exit status is 1.
-            fn execute(self, program: &Program) -> anyhow::Result<CommandOutcome> {
+            /// The command failed; the error is printed and the exit status is 1, or 2 for unusable flags.
+            fn execute(self, program: &Program) -> Result<CommandOutcome, CommandFailure> {
                 match self {
                     $($(#[cfg($gate)])? Self::$name(command) => {
-                        let run: fn($arguments, &Program) -> anyhow::Result<CommandOutcome> = $run;
+                        let run: fn($arguments, &Program) -> Result<CommandOutcome, CommandFailure> = $run;
                         run(command, program)
                     })+
                 }
@@ -94,7 +95,9 @@ macro_rules! commands {
 
 commands! {
     /// Run the server
-    Serve(Serve) => |command, program| (program.serve)(command.sources()).map(Into::into),
+    Serve(Serve) => |command, program| {
+        (program.serve)(command.sources()).map(Into::into).map_err(CommandFailure::of_server)
+    },
     /// Check whether a server accepts events; the exit status is the answer
     Health(health::Health) => |command, _| block_on(command.run()),
     /// Show the nodes of a cluster, move shards, drain and forget nodes, begin again with a data folder
@@ -119,7 +122,7 @@ commands! {
     /// Explain why an event is waiting, and when it is attempted next
     Explain(explain::Explain) => |command, _| block_on(command.run(&Clock::system())),
     /// Run a test webhook that answers validation handshakes and prints each event
-    Listen(listen::Listen) => |command, _| block_on(command.run(Clock::system())).context("cannot listen"),
+    Listen(listen::Listen) => |command, _| block_on(command.run(Clock::system())),
     /// Publish events from a file or from standard input
     Publish(publish::Publish) => |command, _| block_on(command.run(Clock::system())),
     /// Manage contexts: named servers with their credentials
@@ -160,8 +163,8 @@ commands! {
     /// Write the manual pages, one for each command
     #[command(name = "man")]
     Manual(manual::Manual) => |command, _| {
-        let pages = command.run().context("cannot write the manual pages")?;
-        Ok(format!("{pages} pages written").into())
+        let pages = command.run()?;
+        Ok(format!("{} written", format::counted(pages as u64, "page")).into())
     },
 }
 
@@ -188,7 +191,7 @@ const GROUPS: [(&str, &[&str]); 9] = [
 
 /// The program's commands and flags, with the commands in groups in its help.
 pub fn command() -> clap::Command {
-    let command = Cli::command();
+    let command = examples::add_examples(Cli::command(), "");
     let mut groups = String::new();
     for (heading, names) in GROUPS {
         groups.push_str(&format!("{heading}:\n"));

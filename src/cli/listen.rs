@@ -16,14 +16,15 @@ use actix_web::{
     http::{Method, StatusCode, header},
     web,
 };
-use humantime_serde::re::humantime::parse_duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
 use super::{
-    output::OutputArgs,
+    format::{counted, number},
+    output::{CommandError, OutputArgs},
     print::{self, PipeState},
+    value::{address, duration, whole},
 };
 use gridhook_clock::Clock;
 use gridhook_escape as escape;
@@ -32,28 +33,42 @@ use gridhook_escape as escape;
 #[derive(Clone, Debug, clap::Args)]
 pub struct Listen {
     /// Address to listen on
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9090")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9090", value_parser = address)]
     listen: SocketAddr,
     /// Port to listen on at 127.0.0.1; 0 chooses a free port
-    #[arg(long, conflicts_with = "listen")]
+    #[arg(long, value_parser = whole::<u16>(0..=65_535), conflicts_with = "listen")]
     port: Option<u16>,
     /// Respond to events with this status [default: 200, or 503 with --fail-first]
-    #[arg(long, value_name = "CODE", value_parser = status)]
+    #[arg(long, value_name = "STATUS", value_parser = status)]
     status: Option<StatusCode>,
     /// Delay before each response
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     delay: Duration,
     /// Fail the first N requests, then respond 200
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(0..))]
     fail_first: Option<u64>,
     /// Add a Retry-After header to every failure
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     retry_after: Option<Duration>,
     /// Print a count once per second instead of each event
     #[arg(long)]
     quiet: bool,
     #[command(flatten)]
     printed: OutputArgs,
+}
+
+/// Why the webhook cannot listen.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {error}")]
+pub struct ListenError {
+    address: SocketAddr,
+    error: io::Error,
+}
+
+impl CommandError for ListenError {
+    fn is_usage(&self) -> bool {
+        false
+    }
 }
 
 /// 64 MiB, above the size of every request of Event Grid.
@@ -72,7 +87,9 @@ struct ListenEndpoint {
 
 impl Listen {
     /// Listens until a signal arrives or standard output is closed, for example by `| head`.
-    pub async fn run(self, clock: Clock) -> io::Result<()> {
+    pub async fn run(self, clock: Clock) -> Result<(), ListenError> {
+        let address = self.address();
+        let failed = |error| ListenError { address, error };
         let endpoint = web::Data::new(ListenEndpoint {
             flags: self,
             clock,
@@ -81,12 +98,12 @@ impl Listen {
             reported: 0.into(),
             closed: Notify::new(),
         });
-        let server = ListenEndpoint::bind(endpoint.clone())?;
+        let server = ListenEndpoint::bind(endpoint.clone()).map_err(failed)?;
         if endpoint.flags.quiet {
             actix_rt::spawn(count(endpoint.clone()));
         }
         tokio::select! {
-            ended = server => ended?,
+            ended = server => ended.map_err(failed)?,
             () = endpoint.closed.notified() => return Ok(()),
         }
         if endpoint.flags.quiet {
@@ -134,7 +151,8 @@ impl ListenEndpoint {
             return;
         }
         let time = self.clock.wall();
-        self.out(&format!("{time} {new} events ({events} in total, in {requests} requests)"));
+        let (new, requests) = (counted(new, "event"), counted(requests, "request"));
+        self.out(&format!("{time} {new} ({} in total, in {requests})", number(events)));
     }
 
     /// Prints a line. Ends the program if standard output is closed.

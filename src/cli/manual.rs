@@ -2,19 +2,33 @@
 
 use std::{fs, io, path::PathBuf};
 
-use clap::{Command, CommandFactory};
-use clap_mangen::Man;
+use clap::Command;
+use clap_mangen::{
+    Man,
+    roff::{Roff, roman},
+};
 
-use super::Cli;
+use super::output::CommandError;
 use gridhook_manual::CHAPTERS;
 
 /// The flags of `man`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Example: gridhook man /usr/local/share/man/man1 && man gridhook-serve")]
+#[command(after_help = "Example:\n  gridhook man /usr/local/share/man/man1 && man gridhook-serve")]
 pub struct Manual {
     /// Folder of the pages; created if missing
     #[arg(value_name = "DIR")]
     folder: PathBuf,
+}
+
+/// The pages cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the manual pages: {0}")]
+pub struct ManualError(#[from] io::Error);
+
+impl CommandError for ManualError {
+    fn is_usage(&self) -> bool {
+        false
+    }
 }
 
 /// Chapters that are sections of the program's own page.
@@ -25,9 +39,9 @@ impl Manual {
     ///
     /// # Errors
     /// If the folder cannot be made or a page cannot be written.
-    pub fn run(&self) -> io::Result<usize> {
+    pub fn run(&self) -> Result<usize, ManualError> {
         fs::create_dir_all(&self.folder)?;
-        let mut root = Cli::command();
+        let mut root = super::command();
         // Only a built command has the name of its page.
         root.build();
         let mut waiting = vec![root];
@@ -49,10 +63,13 @@ impl Manual {
     /// Writes the page of a command. It has the chapter of the same name, too.
     fn write(&self, command: Command) -> io::Result<String> {
         let own = command.get_display_name().unwrap_or(command.get_name()).to_owned();
-        let man = Man::new(command);
+        let notes = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let man = Man::new(command.after_help(None::<&str>)).source(concat!("gridhook ", env!("CARGO_PKG_VERSION")));
+        let man = man.manual("gridhook manual");
         let name = man.get_filename();
         let mut text = Vec::new();
         man.render(&mut text)?;
+        notes_and_examples(&notes).to_writer(&mut text)?;
         let is_added = |chapter: &str| match own.strip_prefix("gridhook-") {
             Some(command) => command == chapter,
             None => IN_MAIN_PAGE.contains(&chapter),
@@ -63,4 +80,32 @@ impl Manual {
         fs::write(self.folder.join(&name), text)?;
         Ok(name)
     }
+}
+
+/// The sections for the text behind the flags in the help. Its lines stay as they are: commands are typed as they are printed.
+fn notes_and_examples(text: &str) -> Roff {
+    let mut notes = Vec::new();
+    let mut examples = Vec::new();
+    let mut is_example = false;
+    for line in text.lines() {
+        let is_heading = matches!(line, "Example:" | "Examples:");
+        is_example = is_heading || (is_example && line.starts_with("  "));
+        match (is_heading, is_example) {
+            (true, _) => {}
+            (false, true) => examples.push(line.trim_start()),
+            (false, false) => notes.push(line),
+        }
+    }
+    let mut page = Roff::new();
+    for (title, lines) in [("NOTES", notes), ("EXAMPLES", examples)] {
+        if lines.iter().all(|line| line.is_empty()) {
+            continue;
+        }
+        page.control("SH", [title]).control("nf", []);
+        for line in lines {
+            page.text([roman(line)]);
+        }
+        page.control("fi", []);
+    }
+    page
 }

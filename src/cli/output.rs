@@ -7,7 +7,7 @@ use std::{fmt, future::Future, process::ExitCode};
 
 use clap::ValueEnum;
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     Command,
@@ -87,20 +87,62 @@ impl From<Option<String>> for CommandOutcome {
     }
 }
 
+/// The exit status for a command line that cannot be used. clap ends with it, too.
+const USAGE: u8 = 2;
+
+/// The error of a command.
+pub(super) trait CommandError: std::error::Error + Send + Sync + 'static {
+    /// Whether a flag, an argument or a variable cannot be used, or a file that one names.
+    fn is_usage(&self) -> bool;
+}
+
+/// Why a command failed.
+#[derive(Debug)]
+pub(super) struct CommandFailure {
+    error: anyhow::Error,
+    is_usage: bool,
+}
+
+impl CommandFailure {
+    /// The failure of the server, whose flags are settings.
+    pub(super) fn of_server(error: anyhow::Error) -> Self {
+        let is_usage = error.downcast_ref::<config::Error>().is_some_and(CommandError::is_usage);
+        Self { error, is_usage }
+    }
+}
+
+impl<E: CommandError> From<E> for CommandFailure {
+    fn from(error: E) -> Self {
+        Self { is_usage: error.is_usage(), error: error.into() }
+    }
+}
+
+impl CommandError for config::Error {
+    fn is_usage(&self) -> bool {
+        self.is_of_flag()
+    }
+}
+
+impl CommandError for print::PrintError {
+    fn is_usage(&self) -> bool {
+        false
+    }
+}
+
 /// Runs a command, prints its outcome or its error, and returns the exit status.
 pub fn run(command: Command, program: &Program) -> ExitCode {
     let printed = command.execute(program).and_then(|outcome| Ok(outcome.print()?));
-    printed.unwrap_or_else(|error| {
+    printed.unwrap_or_else(|CommandFailure { error, is_usage }| {
         print::note(&format!("gridhook: {}", print::error(&error)));
-        ExitCode::FAILURE
+        if is_usage { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
     })
 }
 
 /// Runs the future of a command in an actix system.
-pub(super) fn block_on<T, E>(run: impl Future<Output = Result<T, E>>) -> anyhow::Result<CommandOutcome>
+pub(super) fn block_on<T, E>(run: impl Future<Output = Result<T, E>>) -> Result<CommandOutcome, CommandFailure>
 where
     T: Into<CommandOutcome>,
-    E: Into<anyhow::Error>,
+    E: Into<CommandFailure>,
 {
     actix_rt::System::new().block_on(run).map(Into::into).map_err(Into::into)
 }
@@ -132,6 +174,16 @@ impl OutputArgs {
     /// Formats a value of the command: as `text` formats it, or as JSON.
     pub(super) fn format<T: Serialize + ?Sized>(self, value: &T, text: impl FnOnce(&T) -> String) -> String {
         if self.is_text() { text(value) } else { print::json(value) }
+    }
+
+    /// Formats a list: as `text` formats its items, or as JSON with the items in `value`, as all lists have them.
+    pub(super) fn list<T: DeserializeOwned>(
+        self,
+        items: Vec<Value>,
+        text: impl FnOnce(&[T]) -> String,
+    ) -> Result<String, ClientError> {
+        let list = json!({ "value": items });
+        if self.is_text() { Ok(text(&read::<Vec<T>>(&list["value"])?)) } else { Ok(print::json(&list)) }
     }
 
     /// Formats a response: as `text` formats what is read from it, or as the JSON that the server sent.

@@ -7,6 +7,7 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use gridhook_escape as escape;
 
@@ -81,6 +82,57 @@ pub fn error(error: &anyhow::Error) -> String {
 pub(super) fn json(value: &(impl Serialize + ?Sized)) -> String {
     let text = serde_json::to_string_pretty(value).unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}"));
     escape::json(&text).into_owned()
+}
+
+/// Indented JSON with its own digits and order of keys, so that an event looks as it was published.
+pub(super) fn raw_json(value: &RawValue) -> String {
+    let mut text = String::new();
+    let mut depth = 0;
+    let mut is_string = false;
+    let mut is_escaped = false;
+    let mut rest = value.get().chars().peekable();
+    while let Some(c) = rest.next() {
+        if is_string {
+            text.push(c);
+            is_string = c != '"' || is_escaped;
+            is_escaped = c == '\\' && !is_escaped;
+            continue;
+        }
+        match c {
+            '{' | '[' => {
+                text.push(c);
+                while rest.next_if(char::is_ascii_whitespace).is_some() {}
+                match rest.next_if(|next| matches!(next, '}' | ']')) {
+                    Some(end) => text.push(end),
+                    None => {
+                        depth += 1;
+                        begin_line(&mut text, depth);
+                    }
+                }
+            }
+            '}' | ']' => {
+                depth -= 1;
+                begin_line(&mut text, depth);
+                text.push(c);
+            }
+            ',' => {
+                text.push(c);
+                begin_line(&mut text, depth);
+            }
+            ':' => text.push_str(": "),
+            ' ' | '\t' | '\r' | '\n' => {}
+            _ => {
+                is_string = c == '"';
+                text.push(c);
+            }
+        }
+    }
+    escape::json(&text).into_owned()
+}
+
+fn begin_line(text: &mut String, depth: usize) {
+    text.push('\n');
+    text.push_str(&"  ".repeat(depth));
 }
 
 /// JSON on one line, for scripts.

@@ -17,6 +17,6 @@ pub(super) fn confirm(question: &str, yes: bool) -> Result<(), ClientError> {
     let read = io::stdin().lock().read_line(&mut answer);
     match (read, answer.trim().to_ascii_lowercase().as_str()) {
         (Ok(_), "y" | "yes") => Ok(()),
-        _ => Err(ClientError::Input("nothing was done: not confirmed".to_owned())),
+        _ => Err(ClientError::Failed("nothing was done: not confirmed".to_owned())),
     }
 }

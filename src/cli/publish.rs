@@ -28,10 +28,12 @@ use url::Url;
 
 use crate::{
     batches::{self, Batch, InputForm, RequestLimits},
-    client::{self, ResourceName, ServerArgs, ServerClient, secret, secret_in, variable},
+    client::{self, ResourceName, ServerArgs, ServerClient, secret, secret_in, variable, warn_of_cleartext},
+    format::counted,
     http,
-    output::OutputArgs,
+    output::{CommandError, OutputArgs},
     suggestion,
+    value::{size, whole},
 };
 use gridhook_clock::Clock;
 use gridhook_event::Timestamp;
@@ -46,7 +48,7 @@ Examples:
   gridhook publish orders events.json
   gridhook publish namespaces/plant/topics/heat < events.jsonl
   gridhook publish https://events.example.com/topics/orders/api/events events.json --key-file orders.key
-  gridhook publish orders --dead-letters data/dead-letters/FILE"
+  gridhook publish orders --from-dead-letters data/dead-letters/FILE"
 )]
 pub struct Publish {
     /// Topic: NAME, domains/NAME, namespaces/NAME/topics/NAME, a resource id, or the URL of its publish endpoint
@@ -62,12 +64,12 @@ pub struct Publish {
     cloud_events: bool,
     /// Read dead letters, and publish their events again to all event subscriptions of the topic
     #[arg(long)]
-    dead_letters: bool,
+    from_dead_letters: bool,
     /// Maximum events in one request
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole::<u32>(1..))]
     batch_events: u32,
     /// Maximum bytes in one request; a larger event is sent alone
-    #[arg(long, value_name = "SIZE", default_value = "1 MiB")]
+    #[arg(long, value_name = "SIZE", default_value = "1 MiB", value_parser = size)]
     batch_bytes: ByteSize,
     #[command(flatten)]
     control_args: ServerArgs,
@@ -87,7 +89,8 @@ impl FromStr for PublishTarget {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text.starts_with("http://") || text.starts_with("https://") {
-            return Url::parse(text).map(Self::Url).map_err(|error| format!("{error}; allowed is a full URL"));
+            let allowed = || "allowed is a full URL, such as https://example.com/topics/orders/api/events".to_owned();
+            return Url::parse(text).map(Self::Url).map_err(|_| allowed());
         }
         text.parse().map(Self::Resource)
     }
@@ -113,6 +116,16 @@ pub struct PublishError {
     what: PublishSource,
     /// The number of published events.
     pub events: u64,
+}
+
+impl CommandError for PublishError {
+    fn is_usage(&self) -> bool {
+        match &self.what {
+            PublishSource::Control(error) => error.is_usage(),
+            PublishSource::Input { error, .. } => matches!(error, batches::BatchesError::Io(_)) && self.events == 0,
+            PublishSource::Send { .. } | PublishSource::Refused { .. } | PublishSource::Busy { .. } => false,
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -155,11 +168,6 @@ struct PublishReport {
     requests: u64,
 }
 
-fn counted(number: u64, of: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {of}{plural}")
-}
-
 impl Publish {
     /// Publishes all events and returns the text to print. Needs a running actix system.
     ///
@@ -181,7 +189,7 @@ impl Publish {
         let read = Arc::new(AtomicU64::new(0));
         let reader = CountingReader { reader, read: read.clone() };
         let limits = RequestLimits { events: self.batch_events as usize, bytes: self.batch_bytes.as_u64() as usize };
-        let form = match (self.dead_letters, destination.is_custom) {
+        let form = match (self.from_dead_letters, destination.is_custom) {
             (false, _) => InputForm::Events,
             (true, false) => InputForm::DeadLetters,
             (true, true) => InputForm::CustomDeadLetters,
@@ -238,6 +246,9 @@ impl Publish {
                 (url, session.client().clone(), Some((session, topic.path(""))))
             }
         };
+        if let (Some(_), Ok(url)) = (&key, Url::parse(&url)) {
+            warn_of_cleartext(&url, "the access key");
+        }
         let is_namespace = url.split('?').next().is_some_and(|path| path.ends_with(":publish"));
         let header = match (key, &control) {
             (Some(key), _) if is_namespace => ("authorization", format!("SharedAccessKey {key}")),

@@ -7,13 +7,14 @@ use serde_json::{Value, json};
 
 use super::{
     client::{self, ClientArgs, ClientError, ServerClient, SubscriptionArgs},
-    format::optional,
+    format::{counted, optional, span},
     output::{TextTable, read},
-    print,
+    print, prompt,
     time::past,
+    value::{rate, whole},
 };
 use gridhook_api::{
-    jobs::{JobsReport, OpenJobView},
+    jobs::OpenJobView,
     replay::{DryRun, JobProgress, ReplayBody, ReplayView},
     resource::Page,
     status::CountersView,
@@ -43,13 +44,16 @@ enum ReplayCommand {
         #[arg(long, value_name = "TIME", value_parser = past, conflicts_with = "to_sequence")]
         to: Option<String>,
         /// Only events from this sequence number on
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = whole::<u64>(0..))]
         from_sequence: Option<u64>,
         /// Only events up to and including this sequence number
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = whole::<u64>(0..))]
         to_sequence: Option<u64>,
+        /// All stored events
+        #[arg(long, conflicts_with_all = ["from", "to", "from_sequence", "to_sequence"])]
+        all: bool,
         /// Maximum events per second
-        #[arg(long, value_name = "EVENTS")]
+        #[arg(long, value_name = "EVENTS", value_parser = rate)]
         rate: Option<f64>,
         /// Count the events without sending them
         #[arg(long, conflicts_with = "watch")]
@@ -57,6 +61,9 @@ enum ReplayCommand {
         /// Show the progress until the replay has ended
         #[arg(long)]
         watch: bool,
+        /// Skip the confirmation
+        #[arg(long)]
+        yes: bool,
     },
     /// List the running and the last ended replays of an event subscription
     List {
@@ -102,25 +109,25 @@ impl Replay {
     /// Runs the command and returns the text to print.
     pub async fn run(self) -> Result<String, ClientError> {
         match self.command {
-            ReplayCommand::Start { target, from, to, from_sequence, to_sequence, rate, dry_run, watch } => {
-                let body = ReplayBody { from, to, from_sequence, to_sequence, events_per_second: rate, dry_run };
-                let session = target.client.control.session()?;
-                let answer: Value = session.post(&target.replays(""), &body).await?;
-                match (dry_run, watch) {
-                    (true, _) => target.client.print(&answer, counted),
-                    (false, true) => target.watch(&session, read::<ReplayView>(&answer)?.id).await,
-                    (false, false) => target.client.print(&answer, format_job),
+            ReplayCommand::Start { target, from, to, from_sequence, to_sequence, all, rate, dry_run, watch, yes } => {
+                let has_range = from.is_some() || to.is_some() || from_sequence.is_some() || to_sequence.is_some();
+                if !has_range && !all {
+                    let text = "no events selected; use --from, --to, --from-sequence or --to-sequence, or --all";
+                    return Err(ClientError::Input(text.to_owned()));
                 }
+                let body = ReplayBody { from, to, from_sequence, to_sequence, events_per_second: rate, dry_run };
+                target.start_replay(body, watch, yes).await
             }
             ReplayCommand::List { target } => {
                 let answer: Value = target.client.control.session()?.get(&target.replays("")).await?;
                 target.client.print(&answer, |page: &Page<ReplayView>| jobs(&page.value))
             }
             ReplayCommand::Running { client } => {
-                let answer: Value = client.control.session()?.get("/jobs?top=1000").await?;
-                client.print(&answer, |report: &JobsReport| {
+                let report: Value = client.control.session()?.get("/jobs?top=1000").await?;
+                let jobs = report["jobs"].as_array().cloned().unwrap_or_default();
+                client.printed.list(jobs, |jobs: &[OpenJobView]| {
                     let mut table = TextTable::new(["topic", "subscription", "id", "kind", "state", "passed", "total"]);
-                    for OpenJobView { topic, subscription, job } in &report.jobs {
+                    for OpenJobView { topic, subscription, job } in jobs {
                         let (kind, state) = (job.kind.clone(), job.state.clone());
                         let JobProgress { passed, total, .. } = &job.progress;
                         let total = optional(*total, |total| total.to_string());
@@ -159,19 +166,53 @@ impl SubscriptionArgs {
         self.path(&format!("/replays{rest}"))
     }
 
-    /// Shows a progress line until the replay has ended, then the replay.
+    async fn start_replay(&self, body: ReplayBody, watch: bool, yes: bool) -> Result<String, ClientError> {
+        let (session, path) = (self.client.control.session()?, self.replays(""));
+        if body.dry_run {
+            let report: Value = session.post(&path, &body).await?;
+            return self.client.print(&report, format_dry_run);
+        }
+        if !yes {
+            let DryRun { matching, .. } = session.post(&path, &ReplayBody { dry_run: true, ..body.clone() }).await?;
+            prompt::confirm(&format!("Send {} to {} again?", counted(matching, "event"), self.name()), yes)?;
+        }
+        let job: Value = session.post(&path, &body).await?;
+        if watch {
+            self.watch(&session, read::<ReplayView>(&job)?.id).await
+        } else {
+            self.client.print(&job, format_job)
+        }
+    }
+
+    /// Shows a progress line until the replay has ended, then the replay. The replay does not depend on this command.
     async fn watch(&self, session: &ServerClient, id: String) -> Result<String, ClientError> {
         let path = self.replays(&format!("/{}", client::segment(&id)));
         loop {
-            let answer: Value = session.get(&path).await?;
+            let answer: Value = tokio::select! {
+                answer = session.get(&path) => answer?,
+                _ = tokio::signal::ctrl_c() => return Err(self.stop_watching(&id)),
+            };
             let job: ReplayView = read(&answer)?;
             print::update(&bar(&job));
             if !["running", "paused", "canceling"].contains(&job.state.as_str()) {
                 print::note("");
                 return self.client.print(&answer, format_job);
             }
-            tokio::time::sleep(POLL_INTERVAL).await;
+            tokio::select! {
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
+                _ = tokio::signal::ctrl_c() => return Err(self.stop_watching(&id)),
+            }
         }
+    }
+
+    /// What an operator must know who ends the command before the replay.
+    fn stop_watching(&self, id: &str) -> ClientError {
+        print::note("");
+        let replay = format!("{} {id}", self.arguments());
+        ClientError::Failed(format!(
+            "the replay {id} goes on; gridhook replay show {replay} --watch shows its progress, gridhook replay cancel \
+             {replay} ends it"
+        ))
     }
 }
 
@@ -199,13 +240,12 @@ fn bar(ReplayView { state, progress, counters, .. }: &ReplayView) -> String {
 }
 
 fn eta(progress: &JobProgress) -> Option<String> {
-    progress.eta_seconds.map(|seconds| humantime::format_duration(Duration::from_secs(seconds)).to_string())
+    progress.eta_seconds.map(|seconds| span(Duration::from_secs(seconds)))
 }
 
-fn counted(DryRun { from_sequence, to_sequence, stored, matching }: &DryRun) -> String {
-    format!(
-        "{matching} of {stored} stored events match (sequence numbers {from_sequence} to {to_sequence}); nothing was sent"
-    )
+fn format_dry_run(DryRun { from_sequence, to_sequence, stored, matching }: &DryRun) -> String {
+    let stored = counted(*stored, "stored event");
+    format!("{matching} of {stored} match (sequence numbers {from_sequence} to {to_sequence}); nothing was sent")
 }
 
 fn format_job(job: &ReplayView) -> String {

@@ -3,12 +3,13 @@
 use std::{collections::BTreeSet, path::PathBuf};
 
 use serde::Serialize;
+use serde_json::json;
 
 use super::{
     Serve,
     client::ClientError,
     format::optional,
-    output::{OutputArgs, Program, TextTable},
+    output::{CommandError, OutputArgs, Program, TextTable},
     prompt,
 };
 use gridhook_config as config;
@@ -82,6 +83,17 @@ pub enum ReseedError {
     Input(#[from] ClientError),
 }
 
+impl CommandError for ReseedError {
+    fn is_usage(&self) -> bool {
+        match self {
+            Self::Config(error) => error.is_usage(),
+            Self::Input(error) => error.is_usage(),
+            Self::NoCluster => true,
+            Self::Unknown(_) | Self::Alive { .. } | Self::Seed(_) | Self::Empty(_) | Self::Mixed(_) => false,
+        }
+    }
+}
+
 /// What the store of a shard has.
 #[derive(Serialize)]
 struct ShardSeed {
@@ -113,7 +125,8 @@ impl Reseed {
             ShardSeed { shard, applied: *applied, cluster: cluster.clone() }
         };
         let seeds: Vec<ShardSeed> = stores.iter().enumerate().map(seed).collect();
-        let shown = self.printed.format(&seeds, |seeds| table(seeds));
+        let list = json!({ "value": seeds });
+        let shown = self.printed.format(&list, |_| table(&seeds));
         if self.look {
             return Ok(shown);
         }
@@ -130,7 +143,7 @@ impl Reseed {
         );
         prompt::confirm(&question, self.yes)?;
         stores.iter().try_for_each(SeedStore::release)?;
-        Ok(self.printed.format(&seeds, |seeds| format!("{}\n\n{NEXT}", table(seeds))))
+        Ok(self.printed.format(&list, |_| format!("{}\n\n{NEXT}", table(&seeds))))
     }
 }
 

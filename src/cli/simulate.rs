@@ -11,7 +11,11 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::{Serve, output::OutputArgs};
+use crate::{
+    Serve,
+    output::{CommandError, OutputArgs},
+    value::{number, rate, whole},
+};
 use gridhook_clock::Clock;
 use gridhook_config as config;
 use gridhook_config::{Config, Policy};
@@ -22,38 +26,38 @@ use gridhook_simulate::{EVENTS_MAX, EndpointModel, SimulationPlan, SimulationRep
 /// The flags of `simulate`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
-    after_help = "Example: gridhook simulate --edition my.toml --model outage:5h --model healthy=3 --plot my.svg\n\
-    Endpoint models: healthy, slow:SHARE of the response timeout, black-hole, flapping:DURATION, outage:DURATION,\n\
+    after_help = "Endpoint models: healthy, slow:SHARE of the response timeout, black-hole, flapping:DURATION, outage:DURATION,\n\
     overloaded:REQUESTS per second, small-batches:EVENTS, wrong-address:DURATION, faulty:SHARE of the requests,\n\
-    bad-events:SHARE of the events"
+    bad-events:SHARE of the events\n\n\
+    Example:\n  gridhook simulate --edition my.toml --model outage:5h --model healthy=3 --plot my.svg"
 )]
 pub struct Simulate {
     /// Settings file [default: none, the default settings apply]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Edition of the delivery policy: a name or a TOML file [default: policy.edition]
-    #[arg(long, value_name = "NAME|FILE")]
+    #[arg(long, value_name = "EDITION")]
     edition: Option<String>,
     /// Endpoint model and its share of the subscriptions; repeatable [default: a mix of all models]
     #[arg(long, value_name = "NAME[:NUMBER][=SHARE]")]
     model: Vec<String>,
     /// Number of event subscriptions, each with its own endpoint
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = whole::<u32>(1..=u64::from(SUBSCRIPTIONS_MAX)))]
     subscriptions: u32,
     /// Simulated time in days
-    #[arg(long, value_name = "N", default_value_t = 2.0)]
+    #[arg(long, value_name = "N", default_value_t = 2.0, value_parser = number(DAYS_MIN..=DAYS_MAX))]
     days: f64,
     /// Published events per second; every subscription receives all of them
-    #[arg(long, value_name = "N", default_value_t = 0.01)]
+    #[arg(long, value_name = "EVENTS", default_value_t = 0.01, value_parser = rate)]
     rate: f64,
     /// Seed of the random numbers; the same seed gives the same result
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>(0..))]
     seed: u64,
     /// Maximum events in one request
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u32>(1..=u64::from(BATCH_MAX)))]
     batch: u32,
     /// Maximum requests in flight for each subscription [default: delivery.concurrency]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=u64::from(CONCURRENCY_MAX)))]
     concurrency: Option<u32>,
     /// Simulate subscriptions without a dead-letter destination
     #[arg(long)]
@@ -90,6 +94,16 @@ pub enum SimulateError {
         /// The error.
         error: io::Error,
     },
+}
+
+impl CommandError for SimulateError {
+    fn is_usage(&self) -> bool {
+        match self {
+            Self::Config(error) => error.is_usage(),
+            Self::Flag { .. } => true,
+            Self::Draw(_) | Self::Write { .. } => false,
+        }
+    }
 }
 
 /// About 86 seconds; a shorter simulation ends before the first retry.
@@ -133,7 +147,7 @@ impl Simulate {
 
     fn plan(&self) -> Result<SimulationPlan, SimulateError> {
         let Config { delivery, journal, policy, .. } = Config::load(&Serve::of(self.config.clone(), None).sources())?;
-        let days = within("--days", self.days, DAYS_MIN..=DAYS_MAX)?;
+        let days = self.days;
         let most = (EVENTS_MAX / (days * 86_400.0)).floor();
         let rate = within("--rate", self.rate, RATE_MIN..=most)?;
         let shares = self.shares(rate)?;
@@ -151,11 +165,10 @@ impl Simulate {
             span: Duration::from_secs_f64(days * 86_400.0),
             rate,
             seed: self.seed,
-            batch: within("--batch", self.batch, 1..=BATCH_MAX)?,
-            concurrency: match self.concurrency {
-                Some(concurrency) => within("--concurrency", concurrency, 1..=CONCURRENCY_MAX)?,
-                None => u32::try_from(delivery.concurrency).unwrap_or(CONCURRENCY_MAX),
-            },
+            batch: self.batch,
+            concurrency: self
+                .concurrency
+                .unwrap_or_else(|| u32::try_from(delivery.concurrency).unwrap_or(CONCURRENCY_MAX)),
             response_timeout: delivery.response_timeout,
             outcome_delay: journal.outcome_delay,
             dead_letter: !self.without_dead_letters,

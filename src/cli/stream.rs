@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{
     client::{self, ServerClient},
     http,
-    output::read,
+    output::{CommandError, read},
     spinner::Spinner,
 };
 use gridhook_api::store::ProgressLine;
@@ -32,11 +32,20 @@ pub enum StreamError {
     Disconnected(String),
 }
 
+impl CommandError for StreamError {
+    fn is_usage(&self) -> bool {
+        match self {
+            Self::Control(error) => error.is_usage(),
+            Self::Server(_) | Self::Disconnected(_) => false,
+        }
+    }
+}
+
 /// Posts to `path`, shows the progress, and returns the last line.
 pub(super) async fn follow(session: &ServerClient, path: &str, body: &Value) -> Result<Value, StreamError> {
     let disconnected = |error: &dyn std::fmt::Display| StreamError::Disconnected(error.to_string());
     let sent = session.request(Method::POST, path).send_json(body).await;
-    let mut answer = sent.map_err(|error| disconnected(&error))?.timeout(STREAM_MAX);
+    let mut answer = sent.map_err(|error| session.not_reached(&error))?.timeout(STREAM_MAX);
     if !answer.status().is_success() {
         let status = answer.status();
         let body = answer.body().await.map_err(|error| disconnected(&error))?;

@@ -3,9 +3,10 @@
 use serde_json::Value;
 
 use super::{
-    client::{ClientError, ServerArgs, segment},
-    format::optional,
+    client::{ClientError, ResourceName, ServerArgs, segment},
+    format::{counted, optional},
     output::{OutputArgs, TextTable},
+    value::whole,
 };
 use gridhook_api::supervision::{ActorView, IncarnationsView, SupervisionReport};
 
@@ -16,26 +17,30 @@ pub struct Supervision {
     control: ServerArgs,
     #[command(flatten)]
     printed: OutputArgs,
-    /// Only the actors of this topic
-    #[arg(long, value_name = "NAME")]
-    topic: Option<String>,
+    /// Only the actors of this topic: NAME, domains/NAME, namespaces/NAME/topics/NAME or a resource id
+    #[arg(long, value_name = "TOPIC")]
+    topic: Option<ResourceName>,
     /// Maximum number of actors, by number of restarts
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole::<u32>(1..=1_000))]
     limit: u32,
 }
 
 impl Supervision {
     /// Runs the command and returns the text to print.
     pub async fn run(self) -> Result<String, ClientError> {
-        let topic = self.topic.as_deref().map(|topic| format!("&topic={}", segment(topic))).unwrap_or_default();
+        let topic = self.topic.map(|topic| format!("&topic={}", segment(&topic.path("")))).unwrap_or_default();
         let report: Value = self.control.session()?.get(&format!("/supervision?top={}{topic}", self.limit)).await?;
         self.printed.response(&report, format_report)
     }
 }
 
 fn format_report(report: &SupervisionReport) -> String {
-    let all =
-        format!("{} actors, {} restarted; {} events quarantined", report.actors, report.ended, report.quarantined);
+    let all = format!(
+        "{}, {} restarted; {} quarantined",
+        counted(report.actors as u64, "actor"),
+        report.ended,
+        counted(report.quarantined, "event")
+    );
     let mut table = TextTable::new([
         "actor",
         "restarts",
@@ -54,8 +59,8 @@ fn format_report(report: &SupervisionReport) -> String {
         let millis = |time: Option<f64>| optional(time, |millis| format!("{millis:.1}ms"));
         let name = match (topic, subscription) {
             (None, _) => "dead letters".to_owned(),
-            (Some(topic), None) => topic.clone(),
-            (Some(topic), Some(subscription)) => format!("{topic}/{subscription}"),
+            (Some(key), None) => topic_name(key),
+            (Some(key), Some(subscription)) => format!("{}/{subscription}", topic_name(key)),
         };
         table.line([
             name,
@@ -72,4 +77,13 @@ fn format_report(report: &SupervisionReport) -> String {
         ]);
     }
     format!("{all}\n\n{table}")
+}
+
+/// The name of a topic in a command, for the key under which the server has it.
+fn topic_name(key: &str) -> String {
+    match key.split(':').collect::<Vec<_>>()[..] {
+        ["domain", name] => format!("domains/{name}"),
+        ["namespace", namespace, name] => format!("namespaces/{namespace}/topics/{name}"),
+        _ => key.to_owned(),
+    }
 }

@@ -1,19 +1,25 @@
 //! `gridhook tail`: follows published events and delivery outcomes live.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use awc::http::{Method, StatusCode};
 use futures_util::StreamExt;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::mpsc,
+};
 use url::form_urlencoded;
 
 use super::{
     client::{self, ResourceName, ServerArgs, short},
-    format::{self, number, text},
+    format::{self, counted, number, text},
     http,
-    output::OutputArgs,
+    output::{CommandError, OutputArgs},
     print::{self, PipeState},
     suggestion,
+    top::screen::{Keyboard, is_terminal},
     trace::covered_events,
+    value::whole,
 };
 use gridhook_api::{
     ledger::LineView,
@@ -34,7 +40,8 @@ Examples:
   gridhook tail domains/shop/topics/europe --limit 10 --output json"
 )]
 pub struct TailCommand {
-    /// Topic (NAME, domains/NAME, domains/NAME/topics/NAME or a resource id), or TOPIC/SUBSCRIPTION [default: all topics]
+    /// Topic (NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a resource id), or
+    /// TOPIC/SUBSCRIPTION [default: all topics]
     #[arg(value_name = "TOPIC[/SUBSCRIPTION]")]
     of: Option<String>,
     /// Print published events only
@@ -50,13 +57,13 @@ pub struct TailCommand {
     #[arg(long, value_name = "OUTCOME")]
     outcome: Option<String>,
     /// Only attempts with this response status
-    #[arg(long, value_name = "STATUS")]
+    #[arg(long, value_name = "STATUS", value_parser = whole::<u16>(100..=599))]
     status: Option<u16>,
     /// Also print the events
     #[arg(long)]
     data: bool,
     /// Stop after this number of lines
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(1..))]
     limit: Option<u64>,
     #[command(flatten)]
     control: ServerArgs,
@@ -76,6 +83,18 @@ pub enum TailError {
     /// Standard output cannot be written.
     #[error(transparent)]
     Print(#[from] print::PrintError),
+    /// The terminal cannot be used.
+    #[error("the terminal cannot be used: {0}")]
+    Terminal(#[from] io::Error),
+}
+
+impl CommandError for TailError {
+    fn is_usage(&self) -> bool {
+        match self {
+            Self::Control(error) => error.is_usage(),
+            Self::Disconnected(_) | Self::Print(_) | Self::Terminal(_) => false,
+        }
+    }
 }
 
 /// A running server writes a line or a keep-alive every few seconds.
@@ -100,15 +119,21 @@ impl TailCommand {
             let body = answer.body().await.map_err(|error| disconnected(&error))?;
             let mut reason = http::reason(&body);
             if status == StatusCode::NOT_FOUND
-                && let Some((topic, _)) = self.named()?
+                && let Some((topic, subscription)) = self.named()?
             {
-                reason += &suggestion::suggestion(&session, &topic.path("")).await;
+                let path = subscription.map_or_else(|| topic.path(""), |name| topic.subscription(&name, ""));
+                reason += &suggestion::suggestion(&session, &path).await;
             }
             return Err(client::ClientError::Refused { status, reason }.into());
         }
+        let mut quit = QuitKeys::watch()?;
         let (mut text, mut printed) = (Vec::new(), 0);
         loop {
-            let chunk = match tokio::time::timeout(SILENCE, answer.next()).await {
+            let next = tokio::select! {
+                next = tokio::time::timeout(SILENCE, answer.next()) => next,
+                () = quit.next() => return Ok(()),
+            };
+            let chunk = match next {
                 Ok(Some(chunk)) => chunk.map_err(|error| disconnected(&error))?,
                 Ok(None) => return Err(TailError::Disconnected("the response is complete".to_owned())),
                 Err(_) => return Err(TailError::Disconnected(format!("no data for {}", format::span(SILENCE)))),
@@ -182,15 +207,48 @@ impl TailCommand {
     }
 }
 
+/// The keys and signals that end the command, if it runs in a terminal.
+struct QuitKeys(Option<(Keyboard, mpsc::Receiver<u8>, [Signal; 3])>);
+
+impl QuitKeys {
+    fn watch() -> io::Result<Self> {
+        if !is_terminal() {
+            return Ok(Self(None));
+        }
+        let signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+        let [interrupt, terminate, hangup] = signals;
+        let signals = [interrupt?, terminate?, hangup?];
+        let keyboard = Keyboard::take()?;
+        let keys = keyboard.keys();
+        Ok(Self(Some((keyboard, keys, signals))))
+    }
+
+    /// Resolves when the command is to end. The terminal is restored when this is dropped.
+    async fn next(&mut self) {
+        let Some((_, keys, [interrupt, terminate, hangup])) = &mut self.0 else { return std::future::pending().await };
+        loop {
+            tokio::select! {
+                key = keys.recv() => match key {
+                    Some(key) if !Keyboard::is_quit(key) => {}
+                    Some(_) | None => return,
+                },
+                _ = interrupt.recv() => return,
+                _ = terminate.recv() => return,
+                _ = hangup.recv() => return,
+            }
+        }
+    }
+}
+
 fn format_line(line: &TailLine) -> String {
     let topic = |id: &str| escape::text(&short(id)).into_owned();
     match line {
         TailLine::Event(Published { at, topic: of, sequence, id, event_type, subject, bytes, event }) => {
             let [kind, subject, id] = [event_type, subject, id].map(|name| text(name));
-            let (topic, sequence, bytes) = (topic(of), number(*sequence), number(*bytes as u64));
+            let (topic, sequence, bytes) = (topic(of), number(*sequence), counted(*bytes as u64, "byte"));
             let event = event.as_ref().map(|event| format!("\n    {}", escape::json_line(event.get())));
             let event = event.unwrap_or_default();
-            format!("{at}  event    {topic}  {sequence}  {kind}  subject {subject}  id {id}  ({bytes} bytes){event}")
+            format!("{at}  event    {topic}  {sequence}  {kind}  subject {subject}  id {id}  ({bytes}){event}")
         }
         TailLine::Outcome(ended) => {
             let Ended { topic: of, subscription, line: LineView { at, step, text: sentence, .. } } = &**ended;
@@ -198,7 +256,7 @@ fn format_line(line: &TailLine) -> String {
             format!("{at}  {step:8} {topic}/{subscription}  {which}: {}", text(sentence))
         }
         TailLine::Missed(MissedLines { count }) => {
-            format!("… lost {} lines: the reader was too slow", number(*count))
+            format!("… lost {}: the reader was too slow", counted(*count, "line"))
         }
     }
 }

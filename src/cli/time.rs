@@ -1,8 +1,8 @@
 //! Parses times in flags: a point in time, a day, or a distance from now.
 
-use humantime_serde::re::humantime::parse_duration;
 use jiff::{civil::Date, tz::TimeZone};
 
+use super::value::read_duration;
 use gridhook_clock::Clock;
 use gridhook_event::parse_instant;
 
@@ -38,7 +38,7 @@ fn read(
     }
     let now =
         i64::try_from(Clock::system().now().0).ok().and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
-    let span = parse_duration(text).ok().and_then(|span| jiff::SignedDuration::try_from(span).ok());
+    let span = read_duration(text).and_then(|span| jiff::SignedDuration::try_from(span).ok());
     let (Some(now), Some(span)) = (now, span) else { return Err(allowed()) };
     from(now, span).map(|at| at.to_string()).map_err(|_| allowed())
 }

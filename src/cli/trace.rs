@@ -7,8 +7,9 @@ use url::form_urlencoded;
 
 use super::{
     client::{self, ResourceName, ServerArgs, ServerClient},
+    format::number,
     list,
-    output::{OutputArgs, read},
+    output::{CommandError, OutputArgs, read},
 };
 use gridhook_api::{
     ledger::{LineView, ResponseView},
@@ -56,6 +57,15 @@ pub enum TraceError {
     },
 }
 
+impl CommandError for TraceError {
+    fn is_usage(&self) -> bool {
+        match self {
+            Self::Control(error) => error.is_usage(),
+            Self::NotFound { .. } => false,
+        }
+    }
+}
+
 impl Trace {
     /// Runs the command and returns the text to print. Needs a running actix system.
     ///
@@ -89,7 +99,7 @@ impl Trace {
         }
         let (answers, pages): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         let text = |_: &[Value]| answers.iter().map(format_trace).collect::<Vec<_>>().join("\n\n");
-        Ok(self.printed.format(pages.as_slice(), text))
+        Ok(self.printed.list(pages, text)?)
     }
 
     /// All pages of one topic.
@@ -113,11 +123,17 @@ impl Trace {
 
 /// The events with their histories, separated by empty lines.
 pub(super) fn format_trace(trace: &TraceView) -> String {
-    let events: Vec<String> = trace.events.iter().map(|event| format_event(event, &trace.topic)).collect();
+    let events: Vec<String> = trace.events.iter().map(|event| format_event(event, trace)).collect();
     events.join("\n\n")
 }
 
-fn format_event(event: &EventView, topic: &str) -> String {
+fn format_event(event: &EventView, TraceView { topic, log_before_sequence, .. }: &TraceView) -> String {
+    if event.id.is_none() && event.sequence >= *log_before_sequence {
+        return format!(
+            "event {} in {topic}\nnot published yet: the log ends before {log_before_sequence}",
+            event.sequence
+        );
+    }
     let mut text = String::new();
     // Writing to a string does not fail.
     match (&event.id, &event.published) {
@@ -179,7 +195,7 @@ pub(super) fn write_line(line: &LineView, text: &mut String, of: Option<&str>) {
 /// The events of the line.
 pub(super) fn covered_events(line: &LineView) -> String {
     match line.events {
-        1 => format!("event {}", line.first_sequence),
-        events => format!("{events} events from {}", line.first_sequence),
+        1 => format!("sequence {}", line.first_sequence),
+        events => format!("{} events from sequence {}", number(events), line.first_sequence),
     }
 }

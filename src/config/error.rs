@@ -66,6 +66,16 @@ fn suggestion(like: &[String], allowed: &str) -> String {
 }
 
 impl Error {
+    /// Whether a flag is wrong, perhaps besides other settings, or the settings file that it names cannot be read.
+    pub fn is_of_flag(&self) -> bool {
+        match self {
+            Self::UnknownKey { origin, .. } | Self::Value { origin, .. } => matches!(origin, SettingOrigin::Flag(_)),
+            Self::Several(errors) => errors.iter().any(Self::is_of_flag),
+            Self::Unreadable { .. } | Self::Syntax { .. } => true,
+            Self::Edition { .. } => false,
+        }
+    }
+
     /// One error of a non-empty list.
     pub(super) fn of(mut wrong: Vec<Self>) -> Self {
         match (wrong.len(), wrong.pop()) {

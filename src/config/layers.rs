@@ -87,6 +87,8 @@ pub struct Setting {
     pub value: String,
     /// Its origin.
     pub origin: SettingOrigin,
+    /// Whether its value differs from the default.
+    pub is_changed: bool,
 }
 
 /// The merged layers, with every error found so far.
@@ -316,10 +318,15 @@ impl Layers {
 impl Layers {
     /// Every key with its value and origin. A secret's value is not shown.
     pub(super) fn all(&self) -> Vec<Setting> {
+        let mut defaults = BTreeMap::new();
+        flatten("", DEFAULTS.parse().expect("a test reads the embedded defaults"), &mut |key, value| {
+            defaults.insert(key, value);
+        });
         let setting = |(key, (value, origin)): (&String, &(Value, SettingOrigin))| {
+            let is_changed = defaults.get(key) != Some(value);
             let empty = value.as_str().is_some_and(str::is_empty);
             let value = if empty { value.to_string() } else { self.show(key) };
-            Setting { key: key.clone(), value, origin: origin.clone() }
+            Setting { key: key.clone(), value, origin: origin.clone(), is_changed }
         };
         self.values.iter().map(setting).collect()
     }

@@ -34,6 +34,29 @@ const WEBHOOK: [&str; 12] = [
     "deliveryAttributeMappings",
 ];
 
+/// The other properties of an event subscription, of a topic or of a namespace topic.
+const SUBSCRIPTION: [&str; 16] = [
+    "destination",
+    "deliveryWithResourceIdentity",
+    "filter",
+    "labels",
+    "eventDeliverySchema",
+    "transform",
+    "retryPolicy",
+    "deadLetterDestination",
+    "deadLetterWithResourceIdentity",
+    "expirationTimeUtc",
+    "deadLetterInProbation",
+    "onGone",
+    "ordering",
+    "startsFrom",
+    "deliveryConfiguration",
+    "filtersConfiguration",
+];
+
+/// The read-only properties, which a file made from a response has.
+const READ_ONLY: [&str; 3] = ["topic", "provisioningState", "endpointInService"];
+
 type Table = Map<String, Value>;
 
 /// Reads TOML as JSON. A number that would be rounded is an error, because the result would differ from the file.
@@ -142,6 +165,9 @@ fn add_subscriptions(
 
 /// Moves the webhook's properties to where ARM has them.
 fn subscription_body(mut subscription: Table) -> Result<Value, String> {
+    if let Some(key) = subscription.keys().find(|key| !is_subscription_key(key)) {
+        return Err(unknown_subscription_key(key));
+    }
     let webhook: Table =
         WEBHOOK.iter().filter_map(|key| Some(((*key).to_owned(), subscription.remove(*key)?))).collect();
     if let Some(key) = webhook.keys().next() {
@@ -152,6 +178,19 @@ fn subscription_body(mut subscription: Table) -> Result<Value, String> {
         subscription.insert("destination".to_owned(), destination);
     }
     Ok(body(subscription))
+}
+
+fn is_subscription_key(key: &str) -> bool {
+    [&WEBHOOK[..], &SUBSCRIPTION, &READ_ONLY, &BESIDE].iter().any(|known| known.contains(&key))
+}
+
+fn unknown_subscription_key(key: &str) -> String {
+    let keys = WEBHOOK.iter().chain(&SUBSCRIPTION).copied();
+    let part = key.to_lowercase();
+    match keys.clone().find(|known| known.to_lowercase().contains(&part)) {
+        Some(like) => format!("unknown key {key}; did you mean {like}?"),
+        None => format!("unknown key {key}; allowed are {}", keys.collect::<Vec<_>>().join(", ")),
+    }
 }
 
 fn body(all: Table) -> Value {

@@ -216,7 +216,59 @@ fn with_position(error: &JmespathError) -> String {
     let reason = reason.trim_start_matches("Parse error: ").trim_start_matches("Runtime error: ");
     // Without the expression, which a parser repeats in further lines.
     let reason = reason.lines().next().unwrap_or_default();
-    format!("line {}, column {}: {reason}", error.line + 1, error.column + 1)
+    let (line, column) = (error.line + 1, error.column + 1);
+    match reason.split_once(" -- found ") {
+        Some((expected, token)) => format!("line {line}, column {column}: {}", in_plain_terms(expected, token)),
+        None => format!("line {line}, column {column}: {reason}"),
+    }
+}
+
+/// The tokens of JMESPath: the parser's name, and the text.
+const TOKENS: [(&str, &str); 25] = [
+    ("Dot", "."),
+    ("Star", "*"),
+    ("Flatten", "[]"),
+    ("And", "&&"),
+    ("Or", "||"),
+    ("Pipe", "|"),
+    ("Filter", "[?"),
+    ("Lbracket", "["),
+    ("Rbracket", "]"),
+    ("Comma", ","),
+    ("Colon", ":"),
+    ("Not", "!"),
+    ("Ne", "!="),
+    ("Eq", "=="),
+    ("Gt", ">"),
+    ("Gte", ">="),
+    ("Lt", "<"),
+    ("Lte", "<="),
+    ("At", "@"),
+    ("Ampersand", "&"),
+    ("Lparen", "("),
+    ("Rparen", ")"),
+    ("Lbrace", "{"),
+    ("Rbrace", "}"),
+    ("Eof", ""),
+];
+
+/// A parser's error in the terms of the language: the parser names its own functions and types.
+fn in_plain_terms(expected: &str, token: &str) -> String {
+    let problem = match TOKENS.iter().find(|(name, _)| *name == token) {
+        Some((_, "")) => "the expression ends too early".to_owned(),
+        Some((_, text)) => format!("unexpected {text}"),
+        // A name, a number or a literal with its value.
+        None => match token.split_once('(') {
+            Some(("Identifier" | "QuotedIdentifier" | "Number", value)) => {
+                format!("unexpected {}", value.trim_end_matches(')'))
+            }
+            _ => "unexpected literal".to_owned(),
+        },
+    };
+    match expected.strip_prefix("Expected ") {
+        Some(expected) => format!("{problem}; expected {expected}"),
+        None => problem,
+    }
 }
 
 fn body(result: &Value) -> Result<Bytes, String> {

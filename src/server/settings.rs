@@ -124,12 +124,12 @@ pub(super) fn edition_tables(config: &Config) -> EditionTables {
 
 /// The settings among `all` that differ from the defaults.
 pub(super) fn changed(all: &[config::Setting]) -> Vec<SettingView> {
-    let view = |config::Setting { key, value, origin }: &config::Setting| SettingView {
+    let view = |config::Setting { key, value, origin, .. }: &config::Setting| SettingView {
         key: key.clone(),
         value: value.clone(),
         origin: origin.to_string(),
     };
-    all.iter().filter(|setting| setting.origin != config::SettingOrigin::Default).map(view).collect()
+    all.iter().filter(|setting| setting.is_changed).map(view).collect()
 }
 
 /// What the control plane must know of the editions.

@@ -60,7 +60,7 @@ pub enum PlanError {
     #[error("transform.{0}")]
     Transform(#[from] InvalidTransform),
     /// The proxy does not exist.
-    #[error("destination.properties.proxy is \"{given}\", which does not exist; allowed are {allowed}")]
+    #[error("destination.properties.proxy is \"{given}\", which does not exist; {allowed}")]
     Proxy {
         /// Its name.
         given: String,
@@ -358,11 +358,14 @@ impl DeliveryPlan {
             };
             return Err(PlanError::Certificate { given: given.clone(), allowed });
         }
-        let proxies = [vec![DIRECT], delivery.connections.proxy_names()].concat();
-        match webhook.proxy.as_ref().filter(|given| !proxies.contains(&given.as_str())) {
-            Some(given) => Err(PlanError::Proxy { given: given.clone(), allowed: proxies.join(", ") }),
-            None => Ok(()),
-        }
+        let proxies = delivery.connections.proxy_names();
+        let is_known = |given: &str| given == DIRECT || proxies.contains(&given);
+        let Some(given) = webhook.proxy.as_ref().filter(|given| !is_known(given)) else { return Ok(()) };
+        let allowed = match proxies.join(", ").as_str() {
+            "" => format!("delivery.resources has no proxy; allowed is {DIRECT}, for a direct connection"),
+            known => format!("allowed are {known}, and {DIRECT} for a direct connection"),
+        };
+        Err(PlanError::Proxy { given: given.clone(), allowed })
     }
 
     /// The end of the wait that the endpoint requested of any subscription. It may have passed.

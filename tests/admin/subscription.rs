@@ -300,8 +300,8 @@ fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
         properties.destination.properties.resourceId is "/r"; allowed is an id that ends with /eventhubs/NAME
         properties.destination.properties cannot be read: missing field `queueName`
         properties.destination.properties.resourceId cannot be read: unknown field `resourceId`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `maxRequestsPerSecond`, `responseTimeoutInSeconds`, `minimumTlsVersionAllowed`, `azureActiveDirectoryTenantId`, `azureActiveDirectoryApplicationIdOrUri`, `clientCertificate`, `proxy`, `signing`, `deliveryAttributeMappings`
-        properties.destination.properties.endpointUrl is not a URL (relative URL without a base); allowed is an absolute http or https URL
-        properties.destination.properties.endpointUrl is not a URL (relative URL without a base); allowed is an absolute http or https URL
+        properties.destination.properties.endpointUrl has no http:// or https:// at its beginning; allowed is an absolute http or https URL
+        properties.destination.properties.endpointUrl has no http:// or https:// at its beginning; allowed is an absolute http or https URL
         properties.destination.properties.endpointUrl has another scheme than http and https; allowed is an absolute http or https URL
         properties.destination.properties.endpointUrl has a space or a control character in it; allowed is an absolute http or https URL
         properties.destination.properties.endpointUrl has a space or a control character in it; allowed is an absolute http or https URL

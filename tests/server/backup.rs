@@ -115,7 +115,8 @@ fn settings(all: &[(&str, &str)]) -> Vec<(String, String)> {
 fn listed(config: &str) -> Vec<Value> {
     let (status, reported) = server::say(&["backup", "list", "--config", config, "--output", "json"]);
     assert!(status.success(), "{reported}");
-    serde_json::from_str(&reported).expect("JSON")
+    let list: Value = serde_json::from_str(&reported).expect("JSON");
+    list["value"].as_array().expect("a list").clone()
 }
 
 fn metric(server: &Server, name: &str) -> f64 {

@@ -151,7 +151,7 @@ fn dead_letters_are_published_again_from_their_files_and_delivered() {
     let url = format!("http://{}{}", server.at(), events_path("orders"));
     for file in files(&server) {
         let mut publish = Command::new(env!("CARGO_BIN_EXE_gridhook"));
-        publish.args(["publish", &url]).arg(file).arg("--dead-letters").env("GRIDHOOK_KEY", &key);
+        publish.args(["publish", &url]).arg(file).arg("--from-dead-letters").env("GRIDHOOK_KEY", &key);
         let output = publish.output().expect("the binary starts");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }

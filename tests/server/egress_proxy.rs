@@ -162,7 +162,7 @@ fn a_proxy_of_the_server_gets_checked_addresses_for_http_and_https() {
     assert!(refused.text().contains("10.1.2.3 is private or reserved"), "{}", refused.text());
     assert!(!proxy.heads().iter().any(|head| head.contains("10.1.2.3")));
     let unknown = server.ask_for("orders", "unknown", &cloud(&plain.url()).webhook("proxy", json!("elsewhere")));
-    let expected = "destination.properties.proxy is \\\"elsewhere\\\", which does not exist; allowed are none, egress";
+    let expected = "destination.properties.proxy is \\\"elsewhere\\\", which does not exist; allowed are egress, and none for a direct connection";
     assert!(unknown.status == 400 && unknown.text().contains(expected), "{}", unknown.text());
 }
 

@@ -1,6 +1,11 @@
 //! Replays beside live traffic: complete, through kills, and as the operator commands.
 
-use std::{process::Command, thread, time::Duration};
+use std::{
+    io::Read,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
 
 use gridhook::event::Timestamp;
 use serde_json::{Value, json};
@@ -305,16 +310,35 @@ fn the_command_starts_shows_and_lists_replays() {
     };
     let (printed, _) = run(&["start", "--from-sequence", "11", "--dry-run"]);
     assert_eq!(printed, "90 of 90 stored events match (sequence numbers 11 to 100); nothing was sent\n");
-    let (printed, bar) = run(&["start", "--from-sequence", "11", "--rate", "500", "--watch"]);
+    let (printed, bar) = run(&["start", "--from-sequence", "11", "--rate", "500", "--watch", "--yes"]);
     assert!(printed.contains("ID  STATE") && printed.contains("16  completed  11-100     90/90"), "{printed}");
     assert!(bar.contains("[##############################] 90/90, 90 delivered, completed"), "{bar}");
     let (printed, _) = run(&["list", "--output", "json"]);
     let listed: Value = serde_json::from_str(&printed).expect("JSON");
     assert_eq!(listed["value"][0]["counters"]["delivered"], 90, "{printed}");
-    let (printed, _) = run(&["start", "--rate", "1"]);
+    let (printed, _) = run(&["start", "--all", "--rate", "1", "--yes"]);
     assert!(printed.contains("17  running"), "{printed}");
     assert!(run(&["pause", "17"]).0.contains("17  paused"));
     assert!(run(&["resume", "17"]).0.contains("17  running"));
+    // Ctrl-C ends the command and not the replay.
+    let token = server.data_dir().join("admin-token");
+    let mut watching = Command::new(env!("CARGO_BIN_EXE_gridhook"));
+    watching.args(["replay", "show", &topic, "hook", "17", "--watch", "--token-file"]).arg(token);
+    watching.args(["--server", &format!("http://{}", server.at())]).stderr(Stdio::piped());
+    let mut watching = watching.spawn().expect("the binary starts");
+    let mut bar = watching.stderr.take().expect("its standard error");
+    let mut first = [0];
+    bar.read_exact(&mut first).expect("a progress bar");
+    let interrupt = format!("kill -INT {}", watching.id());
+    assert!(Command::new("sh").args(["-c", &interrupt]).status().expect("a shell").success());
+    let mut said = String::new();
+    bar.read_to_string(&mut said).expect("text");
+    assert_eq!(watching.wait().expect("an end").code(), Some(1));
+    assert!(
+        said.contains("gridhook: the replay 17 goes on; gridhook replay show ") && said.contains(" ends it"),
+        "{said}"
+    );
+    assert_eq!(show(&server, "hook", "17")["state"], "running");
     assert!(run(&["cancel", "17"]).0.contains("17  cancel"));
     assert!(run(&["show", "17"]).0.contains("17  cancel"));
 }

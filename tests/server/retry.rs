@@ -317,7 +317,7 @@ fn an_operator_retries_one_pending_event_and_then_all_of_them() {
         let refused = server.admin("POST", &path, &body);
         assert!(refused.status == 400 && refused.text().contains(text), "{body}: {}", refused.text());
     }
-    let many = [&["subscriptions", "retry", topic, "hook"][..], &["--sequence", "2"].repeat(1001)].concat();
+    let many = [&["subscriptions", "retry", topic, "hook"][..], &["2"].repeat(1001)].concat();
     let printed = operator(&server, &many).expect("more than one request");
     assert!(printed.contains("0 pending deliveries"), "{printed}");
     server.operate("orders", "hook", "hold");

@@ -143,7 +143,7 @@ fn the_story_of_an_event_reads_like_this() {
     let found =
         operator(&server, &["trace", "first", "--subscription-id", "s", "--output", "json"]).expect("it is found");
     let found: Value = serde_json::from_str(&found).expect("JSON");
-    assert_eq!(found[0]["events"][0]["id"], "first");
+    assert_eq!(found["value"][0]["events"][0]["id"], "first");
     let nobody = operator(&server, &["trace", "nobody", "--topic", TOPIC]).expect_err("it is not there");
     assert_eq!(
         nobody,
@@ -151,11 +151,11 @@ fn the_story_of_an_event_reads_like_this() {
     );
     let failed = operator(&server, &["ledger", TOPIC, "dead-letters", "--outcome", "deferred"]).expect("it answers");
     expect![[r#"
-        TIME  event 1: attempt 1: 500 GenericError after … ms; next attempt at TIME or later
+        TIME  sequence 1: attempt 1: 500 GenericError after … ms; next attempt at TIME or later
     "#]]
     .assert_eq(&masked(&failed));
     let refused = operator(&server, &["ledger", TOPIC, "dead-letters", "--outcome", "bad"]).expect_err("there is none");
-    assert!(refused.contains("outcome is \"bad\"; allowed are filtered, delivered, "), "{refused}");
+    assert!(refused.contains("outcome is \"bad\"; did you mean BadRequest?"), "{refused}");
     server.terminate();
     server.assert_sound();
 }

@@ -112,7 +112,7 @@ fn a_transformation_is_tested_before_it_is_put_and_refused_with_its_place() {
     let test = ["subscriptions", "test-transform", TOPIC, "hook"];
     let missing = operator(&server, &test).expect_err("there is nothing to test");
     assert!(missing.contains("transform is missing, and the event subscription has none"), "{missing}");
-    let tested = operator(&server, &[&test[..], &["--transform", &draft]].concat()).expect("a test");
+    let tested = operator(&server, &[&test[..], &["--draft", &draft]].concat()).expect("a test");
     assert!(tested.starts_with("1 of 2 events can be sent"), "{tested}");
     for part in
         ["yes, PATCH", "[1]", "transform.body: line 1, column 5: argument 1 of abs is null; allowed is a number"]

@@ -171,6 +171,15 @@ fn tail_follows_events_and_outcomes_in_a_terminal() {
     assert!(screen.contains("Load.Event  subject /a  id event-") && screen.contains("attempt 1: 503 Busy"), "{screen}");
     terminal.press("C-c");
     terminal.wait_until("the shell", |screen| screen.trim_end().ends_with('$'));
+    // `q` ends it, too, and leaves the terminal as it was.
+    terminal.enter("clear");
+    terminal.enter(&typed(&server, "tail orders"));
+    publish_until(&server, &key, || terminal.screen().contains("event    orders  "));
+    terminal.press("q");
+    terminal.wait_until("the shell", |screen| screen.trim_end().ends_with('$'));
+    terminal.enter("clear; stty -a");
+    let modes = terminal.wait_until("its modes", |screen| screen.contains("icanon"));
+    assert!(!modes.contains("-icanon") && !modes.contains("-isig"), "{modes}");
 }
 
 #[test]

@@ -49,8 +49,8 @@ impl InvalidRequest {
         match exact.or_else(|| names.iter().position(|name| name.eq_ignore_ascii_case(given))) {
             Some(index) => Ok(names.swap_remove(index)),
             None => {
-                let problem = format!("is \"{}\"; allowed are {}", given.escape_debug(), names.join(", "));
-                Err(Self::new(target, problem))
+                let allowed = allowed_names(given, &names);
+                Err(Self::new(target, format!("is \"{}\"; {allowed}", given.escape_debug())))
             }
         }
     }
@@ -59,6 +59,30 @@ impl InvalidRequest {
     fn under(self, key: &str) -> Self {
         let target = if self.target == BODY { key.to_owned() } else { format!("{key}.{}", self.target) };
         Self { target, ..self }
+    }
+}
+
+/// So many names are listed in an error; of more, the most similar one is named.
+const LISTED_NAMES: usize = 12;
+
+/// The minimum Jaro-Winkler similarity of a suggested name; 1 is equality.
+const SIMILARITY_MIN: f64 = 0.8;
+
+/// The names that are allowed in place of `given`.
+fn allowed_names(given: &str, names: &[String]) -> String {
+    if names.len() <= LISTED_NAMES {
+        return format!("allowed are {}", names.join(", "));
+    }
+    let given = given.to_lowercase();
+    let similarity = |name: &&String| strsim::jaro_winkler(&given, &name.to_lowercase());
+    match names
+        .iter()
+        .rev()
+        .max_by(|a, b| similarity(a).total_cmp(&similarity(b)))
+        .filter(|name| similarity(name) >= SIMILARITY_MIN)
+    {
+        Some(name) => format!("did you mean {name}? gridhook help delivery lists the allowed names"),
+        None => "gridhook help delivery lists the allowed names".to_owned(),
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use self::plan::{ApplyPlan, PlanAction};
 use super::{
     client::{self, ClientError, Precondition, ServerArgs, ServerClient},
-    output::OutputArgs,
+    output::{CommandError, OutputArgs},
     print, prompt,
     spinner::Spinner,
 };
@@ -89,6 +89,16 @@ pub enum ApplyCommandError {
     },
 }
 
+impl CommandError for ApplyCommandError {
+    fn is_usage(&self) -> bool {
+        match self {
+            Self::Declared(_) => true,
+            Self::Control(error) => error.is_usage(),
+            Self::Resource { .. } => false,
+        }
+    }
+}
+
 async fn is_gone(session: &ServerClient, path: &str) -> bool {
     let found = session.fetch_plain::<Value>(Method::GET, path, None::<&Value>).await;
     matches!(found, Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }))
@@ -153,7 +163,10 @@ impl Apply {
         let json = json!({"steps": steps, "unchanged": plan.unchanged, "applied": done.is_some()});
         self.printed.format(&json, |_| {
             if plan.is_empty() {
-                return format!("no changes: {} resources match the file", plan.unchanged);
+                return match plan.unchanged {
+                    1 => "no changes: 1 resource matches the file".to_owned(),
+                    unchanged => format!("no changes: {unchanged} resources match the file"),
+                };
             }
             let sum = plan.sum();
             let end = match done {

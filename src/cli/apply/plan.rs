@@ -59,7 +59,7 @@ impl ApplyPlan {
             // The server cannot compare a resource whose parent does not exist yet.
             let is_below_new = resource.parent().is_some_and(|parent| new.contains(&parent.to_ascii_lowercase()));
             let (difference, tag) =
-                if is_below_new { (Difference::default(), None) } else { what_if(session, resource).await? };
+                if is_below_new { (declared_values(resource), None) } else { what_if(session, resource).await? };
             let Difference { exists, changes } = difference;
             if exists && changes.is_empty() {
                 plan.unchanged += 1;
@@ -139,6 +139,31 @@ impl ApplyPlan {
     }
 }
 
+/// The values of a resource that does not exist, as the file declares them. The server adds its default values.
+fn declared_values(resource: &DeclaredResource) -> Difference {
+    let mut changes = Vec::new();
+    add_values("", &resource.body, &mut changes);
+    Difference { exists: false, changes }
+}
+
+fn add_values(at: &str, value: &Value, changes: &mut Vec<ValueChange>) {
+    match value {
+        Value::Object(inside) => {
+            for (key, value) in inside {
+                let at = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
+                add_values(&at, value, changes);
+            }
+        }
+        // The query of an endpoint may have a secret, which the server hides, too.
+        Value::String(url) if at.ends_with("endpointUrl") && url.contains('?') => {
+            let base = url.split('?').next().unwrap_or_default();
+            let after = format!("{base}?[hidden]").into();
+            changes.push(ValueChange { at: at.to_owned(), before: Value::Null, after });
+        }
+        _ => changes.push(ValueChange { at: at.to_owned(), before: Value::Null, after: value.clone() }),
+    }
+}
+
 /// The changes, and the ETag of the resource before them.
 async fn what_if(
     session: &ServerClient,
@@ -154,7 +179,7 @@ async fn what_if(
     match session.exchange(Method::PUT, &path, &Precondition::None, Some(&resource.body)).await {
         // A domain topic that is created with its first subscription does not exist before.
         Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) if resource.names.len() == 6 => {
-            Ok((Difference::default(), None))
+            Ok((declared_values(resource), None))
         }
         result => session.with_suggestion(&path, result).await.map_err(named),
     }

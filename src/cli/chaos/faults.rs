@@ -22,7 +22,7 @@ impl FaultArgs {
     fn lasting(&self, topic: &str, duration: Duration) -> Vec<ResponsesBody> {
         let duration = format_duration(duration).to_string();
         let one = |fault: ResponseFaultKind, rate: Option<f64>| {
-            let delay = Some(self.delay.clone()).filter(|_| fault == ResponseFaultKind::Delay);
+            let delay = (fault == ResponseFaultKind::Delay).then(|| format_duration(self.delay).to_string());
             let (topic, duration) = (Some(topic.to_owned()), duration.clone());
             rate.map(|rate| ResponsesBody { fault, rate, delay, topic, subscription: None, duration })
         };
@@ -35,12 +35,12 @@ impl FaultArgs {
     /// The paths and bodies of the faults that take turns.
     fn turns(&self, topic: &str) -> Vec<(&'static str, Value)> {
         let half = format_duration(self.fault_every / 2).to_string();
-        let stall = |actor: StallTarget, topic: Option<&str>, time: &String| {
-            let (topic, duration) = (topic.map(str::to_owned), time.clone());
+        let stall = |actor: StallTarget, topic: Option<&str>, time: &Duration| {
+            let (topic, duration) = (topic.map(str::to_owned), format_duration(*time).to_string());
             ("/chaos/stall", json!(StallBody { actor, topic, subscription: None, duration }))
         };
-        let journal = |time: &String| stall(StallTarget::Journal, None, time);
-        let actors = |time: &String| stall(StallTarget::Random, Some(topic), time);
+        let journal = |time: &Duration| stall(StallTarget::Journal, None, time);
+        let actors = |time: &Duration| stall(StallTarget::Random, Some(topic), time);
         let writes = |fail: &u64| ("/chaos/writes", json!(WritesBody { fail: *fail, duration: half.clone() }));
         let clock = |step: &String| ("/chaos/clock", json!(ClockBody { step: step.clone(), duration: half.clone() }));
         [

@@ -17,7 +17,6 @@ mod webhook;
 use std::{io, net::SocketAddr, time::Duration};
 
 use clap::ValueEnum;
-use humantime_serde::re::humantime::parse_duration;
 use url::Url;
 
 pub use self::{
@@ -25,8 +24,9 @@ pub use self::{
     verdict::ChaosVerdict,
 };
 use super::{
-    client::{self, ServerArgs},
-    output::{CommandOutcome, OutputArgs},
+    client::{self, ServerArgs, server_url},
+    output::{CommandError, CommandOutcome, OutputArgs},
+    value::{address, duration, number, positive_duration, whole},
 };
 
 /// The flags of `chaos`.
@@ -40,39 +40,39 @@ pub struct ChaosCommand {
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = positive_duration)]
     duration: Duration,
     /// Published events per second
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "EVENTS", default_value_t = 1_000, value_parser = whole::<u32>(1..=100_000))]
     rate: u32,
     /// Number of event subscriptions of the topic
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = whole::<u32>(1..=100))]
     subscriptions: u32,
     /// Maximum events in one request to the webhook
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole::<u32>(1..=5_000))]
     batch_events: u32,
     /// Interval between kills; 0s disables kills
-    #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = duration)]
     kill_every: Duration,
     /// Actors and tasks to kill
     #[arg(long, value_enum, value_delimiter = ',', default_value = "subscription,topic,dead-letter")]
     kill: Vec<VictimKind>,
     /// How to kill them
     #[arg(long, value_enum, value_delimiter = ',', default_value = "panic,stop")]
-    by: Vec<KillMethod>,
+    kill_by: Vec<KillMethod>,
     /// Seed of the random kills [default: random]
-    #[arg(long)]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(0..))]
     seed: Option<u64>,
     #[command(flatten)]
     faults: FaultArgs,
     /// Address of the webhook; port 0 chooses a free port
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", value_parser = address)]
     listen: SocketAddr,
     /// URL of the webhook as seen by the server, if it differs from --listen
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = server_url)]
     endpoint: Option<Url>,
     /// URL to publish to, if the control plane has its own address (server.admin_listen)
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = server_url)]
     publish_to: Option<Url>,
     /// Maximum time to wait for missing events after the load has ended
-    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
     settle: Duration,
 }
 
@@ -83,35 +83,36 @@ struct FaultArgs {
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive_duration, help_heading = "Faults")]
     fault_every: Duration,
     /// Stall the journal's writes for this time
-    #[arg(long, value_name = "DURATION", help_heading = "Faults")]
-    stall_journal: Option<String>,
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration, help_heading = "Faults")]
+    stall_journal: Option<Duration>,
     /// Stall one of the topic's actors for this time
-    #[arg(long, value_name = "DURATION", help_heading = "Faults")]
-    stall_actors: Option<String>,
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration, help_heading = "Faults")]
+    stall_actors: Option<Duration>,
     /// Fail this number of journal writes, as a full disk would
-    #[arg(long, value_name = "N", help_heading = "Faults")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(1..), help_heading = "Faults")]
     fail_writes: Option<u64>,
     /// Shift the wall clock by this step (such as 1h or -1h) for half of --fault-every
-    #[arg(long, value_name = "STEP", allow_hyphen_values = true, help_heading = "Faults")]
+    #[arg(long, value_name = "STEP", value_parser = step, allow_hyphen_values = true, help_heading = "Faults")]
     skew_clock: Option<String>,
     /// Drop this share (0 to 1) of the webhook's responses; their events are repeated
-    #[arg(long, value_name = "RATE", help_heading = "Faults")]
+    #[arg(long, value_name = "RATE", value_parser = number(0.0..=1.0), help_heading = "Faults")]
     drop_responses: Option<f64>,
     /// Corrupt this share (0 to 1) of the webhook's responses; their events are repeated
-    #[arg(long, value_name = "RATE", help_heading = "Faults")]
+    #[arg(long, value_name = "RATE", value_parser = number(0.0..=1.0), help_heading = "Faults")]
     corrupt_responses: Option<f64>,
     /// Delay this share (0 to 1) of the webhook's responses by --delay
-    #[arg(long, value_name = "RATE", help_heading = "Faults")]
+    #[arg(long, value_name = "RATE", value_parser = number(0.0..=1.0), help_heading = "Faults")]
     delay_responses: Option<f64>,
     /// Delay of responses
     #[arg(
         long,
         value_name = "DURATION",
         default_value = "500ms",
+        value_parser = positive_duration,
         requires = "delay_responses",
         help_heading = "Faults"
     )]
-    delay: String,
+    delay: Duration,
 }
 
 /// What is killed.
@@ -171,6 +172,15 @@ pub enum ChaosError {
     },
 }
 
+impl CommandError for ChaosError {
+    fn is_usage(&self) -> bool {
+        match self {
+            Self::Server { error, .. } => error.is_usage(),
+            Self::Off | Self::Webhook { .. } | Self::Signals(_) | Self::CleanUp { .. } => false,
+        }
+    }
+}
+
 impl ChaosCommand {
     /// Runs the scenario and formats its verdict.
     pub(super) async fn verdict(self, clock: gridhook_clock::Clock) -> Result<CommandOutcome, ChaosError> {
@@ -190,9 +200,11 @@ fn name_of(subscription: usize) -> String {
     format!("ledger-{subscription}")
 }
 
-fn positive_duration(text: &str) -> Result<Duration, String> {
-    let time = parse_duration(text).map_err(|error| error.to_string())?;
-    if time.is_zero() { Err("allowed is a duration above 0s".to_owned()) } else { Ok(time) }
+/// Checks a step of the clock, which the server reads.
+fn step(text: &str) -> Result<String, String> {
+    let length = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let is_step = humantime_serde::re::humantime::parse_duration(length).is_ok();
+    if is_step { Ok(text.to_owned()) } else { Err("allowed is a step such as 1h or -1h".to_owned()) }
 }
 
 /// Whether the server refused the request, as opposed to a failure.

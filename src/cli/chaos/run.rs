@@ -53,6 +53,9 @@ struct ChaosRun {
 
 pub(super) async fn run(chaos: ChaosCommand, clock: Clock) -> Result<ChaosVerdict, ChaosError> {
     let session = Rc::new(chaos.control.session().map_err(request_failed("cannot connect to the server"))?);
+    if let Some(url) = &chaos.publish_to {
+        session.check_recipient(url).map_err(request_failed("cannot publish"))?;
+    }
     let before = fault_counts(&session).await?;
     let seed = chaos.seed.unwrap_or_else(|| fastrand::u64(..));
     let ledger = Arc::new(Mutex::new(DeliveryLedger::new(seed, chaos.subscriptions as usize)));
@@ -146,7 +149,7 @@ impl ChaosRun {
             topic: self.topic.clone(),
             subscriptions: self.chaos.subscriptions as usize,
             kinds: self.chaos.kill.clone(),
-            methods: self.chaos.by.clone(),
+            methods: self.chaos.kill_by.clone(),
             every: self.chaos.kill_every,
             seed: self.seed,
             clock: self.clock.clone(),

@@ -6,12 +6,12 @@ use std::{
 };
 
 use awc::Client;
-use url::Url;
+use url::{Host, Url};
 
 use super::ClientError;
 use crate::{
     context::{ContextFile, ServerContext},
-    http,
+    http, print,
 };
 
 /// The flags that name the server.
@@ -41,7 +41,8 @@ pub(crate) fn server_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     let Some(url) = url else {
         // `localhost:8080` parses as a URL with the scheme `localhost`.
-        let with_scheme = format!("http://{text}");
+        let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+        let with_scheme = format!("http://{rest}");
         let example = if Url::parse(&with_scheme).is_ok() { &with_scheme } else { DEFAULT_SERVER };
         return Err(allowed(example));
     };
@@ -72,7 +73,27 @@ pub(super) struct ChosenServer {
     pub(super) context: Option<ServerContext>,
     /// Whether a flag names the context.
     pub(super) is_named: bool,
+    /// Whether nothing names the server: it is that of this machine.
+    pub(super) is_default: bool,
     pub(super) ca_file: Option<PathBuf>,
+}
+
+/// Whether requests to this URL stay on this machine.
+pub(super) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}
+
+/// Warns before a credential is sent to another machine without encryption.
+pub(crate) fn warn_of_cleartext(url: &Url, credential: &str) {
+    if url.scheme() == "http" && !is_loopback(url) {
+        let host = url.host_str().unwrap_or_default();
+        print::note(&format!("gridhook: warning: {credential} is sent to {host} without encryption; use https://"));
+    }
 }
 
 impl ServerAddressArgs {
@@ -81,7 +102,8 @@ impl ServerAddressArgs {
         if let Some(name) = &self.context {
             let context = ContextFile::load()?.get(name)?.clone();
             let (server, ca_file) = (context.server()?, ca_file(Some(&context)));
-            return Ok(ChosenServer { server, context: Some(context), is_named: true, ca_file });
+            let context = Some(context);
+            return Ok(ChosenServer { server, context, is_named: true, is_default: false, ca_file });
         }
         let given = match (&self.server, variable("GRIDHOOK_SERVER")?) {
             (Some(server), _) => Some(server.clone()),
@@ -92,6 +114,7 @@ impl ServerAddressArgs {
         };
         let known = if given.is_none() { ContextFile::load()? } else { ContextFile::default() };
         let context = known.current.as_deref().map(|name| known.get(name).cloned()).transpose()?;
+        let is_default = given.is_none() && context.is_none();
         let server = match (given, &context) {
             (Some(server), _) => server,
             (None, Some(context)) => context.server()?,
@@ -101,7 +124,7 @@ impl ServerAddressArgs {
             },
         };
         let ca_file = ca_file(context.as_ref());
-        Ok(ChosenServer { server, context, is_named: false, ca_file })
+        Ok(ChosenServer { server, context, is_named: false, is_default, ca_file })
     }
 
     /// The server's URL, and a client that trusts its certificate. Needs a running actix system.

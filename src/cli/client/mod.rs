@@ -19,26 +19,30 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use url::Url;
 
-use self::address::SERVER;
+use self::{address::SERVER, token::OperatorToken};
 pub use self::{
     address::ServerAddressArgs,
     resource_name::{ResourceName, segment, short},
 };
 pub(super) use self::{
-    address::{server_url, variable},
+    address::{server_url, variable, warn_of_cleartext},
     body::{body_of, read_input, set},
     resource_name::ResourceNameKind,
     token::{secret, secret_in},
 };
-use super::{http, output::OutputArgs, suggestion};
+use super::{
+    http,
+    output::{CommandError, OutputArgs},
+    suggestion,
+};
 
 /// The flags that name the server and the operator's token.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServerArgs {
     #[command(flatten)]
     address: ServerAddressArgs,
-    /// File with the operator's token [default: GRIDHOOK_TOKEN, or the context's file, or data/admin-token, or the
-    /// package's file]
+    /// File with the operator's token [default: GRIDHOOK_TOKEN, or the context's file, or for a server of this machine
+    /// data/admin-token or the package's file]
     #[arg(long, value_name = "FILE", help_heading = SERVER)]
     token_file: Option<PathBuf>,
 }
@@ -66,7 +70,7 @@ impl ClientArgs {
 /// An event subscription and its server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SubscriptionArgs {
-    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
+    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a resource id
     pub(crate) topic: ResourceName,
     /// Name of the event subscription
     pub(crate) subscription: String,
@@ -78,6 +82,11 @@ impl SubscriptionArgs {
     /// The path of the event subscription, with `rest` behind it.
     pub(crate) fn path(&self, rest: &str) -> String {
         self.topic.subscription(&self.subscription, rest)
+    }
+
+    /// The arguments that name it in a command.
+    pub(crate) fn arguments(&self) -> String {
+        format!("{} {}", short(&self.topic.path("")), self.subscription)
     }
 
     /// Its name, for messages.
@@ -113,6 +122,18 @@ pub enum ClientError {
     /// A flag, a variable or a file cannot be used.
     #[error("{0}")]
     Input(String),
+    /// The action was not carried out.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl CommandError for ClientError {
+    fn is_usage(&self) -> bool {
+        match self {
+            Self::Input(_) => true,
+            Self::Send { .. } | Self::Refused { .. } | Self::Answer(_) | Self::Failed(_) => false,
+        }
+    }
 }
 
 /// The precondition of a change.
@@ -133,18 +154,17 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 pub struct ServerClient {
     client: Client,
     server: Url,
-    token: String,
-    /// The source of the token, for error messages.
-    token_from: String,
+    token: OperatorToken,
 }
 
 impl ServerArgs {
     /// Creates the client. Needs a running actix system.
     pub fn session(&self) -> Result<ServerClient, ClientError> {
         let chosen = self.address.choose()?;
-        let (token, token_from) = self.token(&chosen)?;
+        let token = self.token(&chosen)?;
+        warn_of_cleartext(&chosen.server, "the token");
         let client = http::client(chosen.ca_file.as_deref())?;
-        Ok(ServerClient { client, server: chosen.server, token, token_from })
+        Ok(ServerClient { client, server: chosen.server, token })
     }
 
     /// The flags that name the server.
@@ -241,12 +261,19 @@ impl ServerClient {
 
     /// The `Authorization` header.
     pub(crate) fn bearer(&self) -> String {
-        format!("Bearer {}", self.token)
+        format!("Bearer {}", self.token.secret)
     }
 
     /// A request with the token, for streamed responses.
     pub fn request(&self, method: Method, path: &str) -> ClientRequest {
         self.request_to(&self.server, method, path)
+    }
+
+    /// Checks that the token may be sent to another address of the same server.
+    pub(crate) fn check_recipient(&self, server: &Url) -> Result<(), ClientError> {
+        self.token.check_recipient(server)?;
+        warn_of_cleartext(server, "the token");
+        Ok(())
     }
 
     /// A request with the token to another address of the same server.
@@ -284,7 +311,7 @@ impl ServerClient {
         }
         let mut reason = http::reason(&body);
         if status == StatusCode::UNAUTHORIZED {
-            reason = format!("{reason} (the token is from {}; use --token-file for another)", self.token_from);
+            reason = format!("{reason} (the token is from {}; use --token-file for another)", self.token.from);
         }
         Err(ClientError::Refused { status, reason })
     }

@@ -2,9 +2,11 @@
 
 use std::{fs, io, path::Path};
 
+use url::Url;
+
 use super::{
     ClientError, ServerArgs,
-    address::{ChosenServer, variable},
+    address::{ChosenServer, is_loopback, variable},
 };
 
 /// Checks a token or a key from a file or a variable: one line of visible ASCII, so that it fits a header.
@@ -30,26 +32,59 @@ pub(crate) fn secret_in(file: &Path) -> Result<String, ClientError> {
 /// The token files of a server started in this folder, and of the package's server.
 const TOKEN_FILES: [&str; 3] = ["data/admin-token", "/run/gridhook/admin-token", "/var/lib/gridhook/admin-token"];
 
+/// The operator's token.
+pub(super) struct OperatorToken {
+    pub(super) secret: String,
+    /// Where it comes from, for error messages.
+    pub(super) from: String,
+    /// Whether it is of the server of this machine, because nothing names another token.
+    is_local: bool,
+}
+
+impl OperatorToken {
+    fn read(file: &Path) -> Result<Self, ClientError> {
+        Ok(Self { secret: secret_in(file)?, from: file.display().to_string(), is_local: false })
+    }
+
+    /// Refuses to send the token of this machine's server to another machine, which could use it.
+    pub(super) fn check_recipient(&self, server: &Url) -> Result<(), ClientError> {
+        if !self.is_local || is_loopback(server) {
+            return Ok(());
+        }
+        Err(ClientError::Input(format!(
+            "{server}: no token for this server; use --token-file, set GRIDHOOK_TOKEN, or add a context with --token-file. The \
+             token in {} is sent only to a server of this machine",
+            self.from
+        )))
+    }
+}
+
 impl ServerArgs {
-    /// The token and its source. The token file of a context named by a flag takes precedence over `GRIDHOOK_TOKEN`, which
+    /// The token for the server. The token file of a context named by a flag takes precedence over `GRIDHOOK_TOKEN`, which
     /// may belong to another server.
-    pub(super) fn token(&self, chosen: &ChosenServer) -> Result<(String, String), ClientError> {
-        let of_file = |path: &Path| Ok((secret_in(path)?, path.display().to_string()));
+    pub(super) fn token(&self, chosen: &ChosenServer) -> Result<OperatorToken, ClientError> {
         let of_context = chosen.context.as_ref().and_then(|context| context.token_file.as_deref());
         match (&self.token_file, of_context, variable("GRIDHOOK_TOKEN")?) {
-            (Some(path), ..) => return of_file(path),
-            (None, Some(path), _) if chosen.is_named => return of_file(path),
+            (Some(path), ..) => return OperatorToken::read(path),
+            (None, Some(path), _) if chosen.is_named => return OperatorToken::read(path),
             (None, _, Some(token)) => {
-                let from = "environment variable GRIDHOOK_TOKEN";
-                return Ok((secret(&token, from)?, from.to_owned()));
+                let from = "environment variable GRIDHOOK_TOKEN".to_owned();
+                return Ok(OperatorToken { secret: secret(&token, &from)?, from, is_local: false });
             }
-            (None, Some(path), None) => return of_file(path),
+            (None, Some(path), None) => return OperatorToken::read(path),
             (None, None, None) => {}
         }
         let mut unreadable = String::new();
         for path in TOKEN_FILES.map(Path::new) {
             match fs::read_to_string(path) {
-                Ok(text) => return Ok((secret(&text, &path.display().to_string())?, path.display().to_string())),
+                Ok(text) => {
+                    let from = path.display().to_string();
+                    let token = OperatorToken { secret: secret(&text, &from)?, from, is_local: true };
+                    if !chosen.is_default {
+                        token.check_recipient(&chosen.server)?;
+                    }
+                    return Ok(token);
+                }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => unreadable = format!(" ({}: {error})", path.display()),
             }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     client,
-    format::{self, number, optional, text},
+    format::{self, counted, number, optional, text},
     output::TextTable,
 };
 use gridhook_api::{
@@ -49,11 +49,11 @@ pub(super) struct SubscriptionParts {
     status: Option<SubscriptionStatusView>,
 }
 
-/// The configuration and the status of an event subscription.
-pub(super) fn format_subscription(parts: &SubscriptionParts, clock: &Clock) -> String {
+/// The configuration and the status of an event subscription. `arguments` name it in a command.
+pub(super) fn format_subscription(parts: &SubscriptionParts, arguments: &str, clock: &Clock) -> String {
     let facts = facts(&parts.event_subscription);
     match &parts.status {
-        Some(status) => format!("{facts}\n{}", state(status, clock)),
+        Some(status) => format!("{facts}\n{}", state(status, arguments, clock)),
         None => facts,
     }
 }
@@ -77,9 +77,10 @@ pub(super) fn facts(subscription: &SubscriptionView) -> String {
         None => (None, [None, None]),
     };
     let whole = |value: i64| number(u64::try_from(value).unwrap_or_default());
+    let event_count = |value: i64| counted(u64::try_from(value).unwrap_or_default(), "event");
     let batch = match batch {
         [None, None] => String::new(),
-        [events, kilobytes] => format!("{} events, {} KB", optional(events, whole), optional(kilobytes, whole)),
+        [events, kilobytes] => format!("{}, {} KB", optional(events, event_count), optional(kilobytes, whole)),
     };
     let limit = |value: Option<i64>| value.and_then(|value| u64::try_from(value).ok());
     let lock = all.lock_seconds.map(|seconds| Duration::from_secs(seconds.into()));
@@ -98,9 +99,12 @@ pub(super) fn facts(subscription: &SubscriptionView) -> String {
             (
                 "retry",
                 format!(
-                    "{} {} within {}",
-                    optional(all.attempts, number),
-                    if is_pulled { "deliveries" } else { "attempts" },
+                    "{} within {}",
+                    optional(all.attempts, |attempts| match (is_pulled, attempts) {
+                        (true, 1) => "1 delivery".to_owned(),
+                        (true, deliveries) => format!("{} deliveries", number(deliveries)),
+                        (false, attempts) => counted(attempts, "attempt"),
+                    }),
                     optional(all.time_to_live, format::span)
                 ),
             ),
@@ -241,8 +245,8 @@ fn in_either_form<'a>(
     identified.as_ref().map(|with| &with.destination).or(plain.as_ref())
 }
 
-/// The status of an event subscription.
-pub(super) fn state(status: &SubscriptionStatusView, clock: &Clock) -> String {
+/// The status of an event subscription. `arguments` name it in a command.
+pub(super) fn state(status: &SubscriptionStatusView, arguments: &str, clock: &Clock) -> String {
     let SubscriptionStatusView { counters, endpoint, .. } = status;
     let CountersView { pending, matched, passed, delivered, dead_lettered, dropped, requests, requests_failed, .. } =
         counters;
@@ -254,6 +258,7 @@ pub(super) fn state(status: &SubscriptionStatusView, clock: &Clock) -> String {
         &[
             ("held by", optional(status.held_by.as_deref(), text)),
             ("health", format::health(&status.health, clock)),
+            ("order", blocked_keys(status, arguments)),
             (
                 "in flight",
                 format!("{} of {}{rate}", number(status.in_flight as u64), number(endpoint.concurrency.into())),
@@ -271,6 +276,15 @@ pub(super) fn state(status: &SubscriptionStatusView, clock: &Clock) -> String {
     )
 }
 
+/// The order keys that wait for an operator.
+fn blocked_keys(status: &SubscriptionStatusView, arguments: &str) -> String {
+    let blocked = status.order.as_ref().map_or(0, |order| order.blocked_keys);
+    if blocked == 0 {
+        return String::new();
+    }
+    format!("{} blocked; gridhook subscriptions unblock {arguments} KEY, or --all", counted(blocked as u64, "key"))
+}
+
 /// The results of a transformation test.
 pub(super) fn transformed(report: &TransformTestReport) -> String {
     let mut table = TextTable::new(["ID", "SENT", "BODY OR ERROR"]);
@@ -285,7 +299,7 @@ pub(super) fn transformed(report: &TransformTestReport) -> String {
         table.line([text(id), text(&sent), text(shown)]);
     }
     let (sent, tested) = (report.tested - report.failed, report.tested);
-    format!("{} of {} events can be sent\n\n{table}", number(sent as u64), number(tested as u64))
+    format!("{} of {} can be sent\n\n{table}", number(sent as u64), counted(tested as u64, "event"))
 }
 
 /// The result of a filter test.
@@ -296,5 +310,6 @@ pub(super) fn tested(report: &FilterTestReport) -> String {
         let matches = if line.matches { "yes" } else { "no" };
         table.line([text(&line.id), matches.to_owned(), cell(&line.stopped_by), cell(&line.reason), cell(&line.value)]);
     }
-    format!("{} of {} events match\n\n{table}", number(report.matched as u64), number(report.tested as u64))
+    let (matches, tested) = (number(report.matched as u64), counted(report.tested as u64, "event"));
+    format!("{matches} of {tested} match\n\n{table}")
 }

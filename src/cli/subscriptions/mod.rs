@@ -17,8 +17,10 @@ use super::{
         ClientArgs, ClientError, Precondition, ResourceName, ResourceNameKind, ServerClient, SubscriptionArgs, body_of,
         read_input,
     },
+    format::number,
     list, prompt,
-    topics::create,
+    topics::{Creation, create},
+    value::whole,
 };
 use gridhook_api::{
     resource::NamedResource,
@@ -37,7 +39,7 @@ use gridhook_clock::Clock;
   gridhook subscriptions update orders billing --max-attempts 5 --time-to-live 2h
   gridhook subscriptions hold orders billing; gridhook subscriptions resume orders billing
   gridhook subscriptions probe orders billing
-  gridhook subscriptions retry orders billing --sequence 42
+  gridhook subscriptions retry orders billing 42
   gridhook subscriptions test-filter orders billing --last 100")]
 pub struct Subscriptions {
     #[command(subcommand)]
@@ -48,7 +50,7 @@ pub struct Subscriptions {
 enum SubscriptionsCommand {
     /// List the event subscriptions of a topic, or of all topics
     List {
-        /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
+        /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a resource id
         topic: Option<ResourceName>,
         /// Azure subscription to list if no topic is named
         #[arg(long, value_name = "ID", default_value = "local", conflicts_with = "topic")]
@@ -112,9 +114,9 @@ enum SubscriptionsCommand {
     Retry {
         #[command(flatten)]
         target: SubscriptionArgs,
-        /// Only this event, by its sequence number; repeatable
-        #[arg(long, value_name = "N")]
-        sequence: Vec<u64>,
+        /// Only these events, by their sequence numbers [default: all]
+        #[arg(value_name = "SEQUENCE", value_parser = whole::<u64>(0..))]
+        sequences: Vec<u64>,
     },
     /// Test the filter on events without sending them
     TestFilter {
@@ -122,7 +124,7 @@ enum SubscriptionsCommand {
         test: TestArgs,
         /// File with a draft filter in JSON, to test instead
         #[arg(long, value_name = "FILE")]
-        filter: Option<PathBuf>,
+        draft: Option<PathBuf>,
     },
     /// Test the transformation on events without sending them
     TestTransform {
@@ -130,7 +132,7 @@ enum SubscriptionsCommand {
         test: TestArgs,
         /// File with a draft transformation in JSON, to test instead
         #[arg(long, value_name = "FILE")]
-        transform: Option<PathBuf>,
+        draft: Option<PathBuf>,
     },
 }
 
@@ -140,11 +142,11 @@ struct TestArgs {
     #[command(flatten)]
     target: SubscriptionArgs,
     /// Test this number of the newest events of the topic [default: 100]
-    #[arg(long, value_name = "N", conflicts_with = "events")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(1..), conflicts_with = "file")]
     last: Option<u64>,
     /// File with events in the topic's input schema: a JSON object or array; - is standard input
     #[arg(long, value_name = "FILE")]
-    events: Option<PathBuf>,
+    file: Option<PathBuf>,
 }
 
 /// The default number of events for a test.
@@ -171,7 +173,7 @@ impl Subscriptions {
                         all
                     }
                 };
-                client.print(&all.into(), |all: &Vec<SubscriptionView>| format::listed(all))
+                client.printed.list(all, |all: &[SubscriptionView]| format::listed(all))
             }
             SubscriptionsCommand::Show { target, full_url } => target.show(full_url, clock).await,
             SubscriptionsCommand::Create { target, spec } => target.create(&spec).await,
@@ -184,12 +186,12 @@ impl Subscriptions {
             SubscriptionsCommand::Unblock { target, key, all: _, retry } => {
                 target.run_action("unblock", &json!(UnblockBody { key, retry }), clock).await
             }
-            SubscriptionsCommand::Retry { target, sequence } => target.retry(sequence).await,
-            SubscriptionsCommand::TestFilter { test, filter } => {
-                test.run("testFilter", "filter", filter, format::tested).await
+            SubscriptionsCommand::Retry { target, sequences } => target.retry(sequences).await,
+            SubscriptionsCommand::TestFilter { test, draft } => {
+                test.run("testFilter", "filter", draft, format::tested).await
             }
-            SubscriptionsCommand::TestTransform { test, transform } => {
-                test.run("testTransform", "transform", transform, format::transformed).await
+            SubscriptionsCommand::TestTransform { test, draft } => {
+                test.run("testTransform", "transform", draft, format::transformed).await
             }
         }
     }
@@ -236,15 +238,17 @@ impl SubscriptionArgs {
             Err(error) => return Err(error),
         };
         self.client.print(&json!({"eventSubscription": subscription, "status": status}), |answer| {
-            format!("{}\n{}", self.name(), format::format_subscription(answer, clock))
+            format!("{}\n{}", self.name(), format::format_subscription(answer, &self.arguments(), clock))
         })
     }
 
     async fn create(&self, spec: &SubscriptionSpecArgs) -> Result<String, ClientError> {
-        let body = spec.body(self.topic.kind(), None)?;
+        let body = spec.body(self.topic.kind())?;
         let (session, path) = (self.client.control.session()?, self.path(""));
-        let created = create(&session, &path, &body, &self.name(), "gridhook subscriptions update").await?;
-        self.client.print(&created, |created| format!("created {}\n{}", self.name(), format::facts(created)))
+        let command = format!("gridhook subscriptions update {}", self.arguments());
+        let Creation { resource, is_new } = create(&session, &path, &body, &self.name(), &command).await?;
+        let done = if is_new { "created" } else { "exists, unchanged:" };
+        self.client.print(&resource, |subscription| format!("{done} {}\n{}", self.name(), format::facts(subscription)))
     }
 
     async fn update(&self, spec: &SubscriptionSpecArgs) -> Result<String, ClientError> {
@@ -275,7 +279,8 @@ impl SubscriptionArgs {
     async fn run_action(&self, action: &str, body: &Value, clock: &Clock) -> Result<String, ClientError> {
         let (session, body) = (self.client.control.session()?, Some(body).filter(|body| !body.is_null()));
         let status: Value = session.fetch(Method::POST, &self.path(&format!("/{action}")), body).await?;
-        self.client.print(&status, |status| format!("{}\n{}", self.name(), format::state(status, clock)))
+        self.client
+            .print(&status, |status| format!("{}\n{}", self.name(), format::state(status, &self.arguments(), clock)))
     }
 
     /// Walks all parts, because the server limits the deliveries of one request.
@@ -295,7 +300,12 @@ impl SubscriptionArgs {
         };
         let wait = waits_until.as_ref().map(|until| format!("; the endpoint is not called until {until}"));
         let wait = wait.unwrap_or_default();
-        let printed = |_: &Value| format!("{}: {events} pending deliveries are due now{wait}", self.name());
+        let due = if events == 1 {
+            "1 pending delivery is".to_owned()
+        } else {
+            format!("{} pending deliveries are", number(events))
+        };
+        let printed = |_: &Value| format!("{}: {due} due now{wait}", self.name());
         Ok(self.client.printed.format(&json!({"events": events, "waitsUntil": waits_until}), printed))
     }
 }
@@ -309,12 +319,12 @@ impl TestArgs {
         draft: Option<PathBuf>,
         format: impl Fn(&R) -> String,
     ) -> Result<String, ClientError> {
-        let Self { target, last, events } = self;
+        let Self { target, last, file } = self;
         let mut body = json!({});
         if let Some(path) = &draft {
             body[key] = body_of(Some(path))?;
         }
-        match &events {
+        match &file {
             Some(path) => body["events"] = read_input(path)?,
             None => body["last"] = last.unwrap_or(LAST_DEFAULT).into(),
         }

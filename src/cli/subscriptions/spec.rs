@@ -1,14 +1,14 @@
 //! The properties of an event subscription, from flags to the control plane's JSON.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use clap::Args;
-use humantime_serde::re::humantime::parse_duration;
 use serde_json::{Value, json};
 
 use crate::{
     client::{ClientError, ResourceNameKind, body_of, set},
     time::{future, past},
+    value::{minutes, seconds, whole},
 };
 
 /// The properties to set.
@@ -36,22 +36,22 @@ pub(super) struct SubscriptionSpecArgs {
     #[arg(long, value_name = "SCHEMA", help_heading = "Settings")]
     delivery_schema: Option<String>,
     /// Maximum delivery attempts of an event
-    #[arg(long, value_name = "N", help_heading = "Settings")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..), help_heading = "Settings")]
     max_attempts: Option<u32>,
     /// Time to live of an event, in whole minutes, such as 90m or 24h
     #[arg(long, value_name = "DURATION", value_parser = minutes, help_heading = "Settings")]
     time_to_live: Option<u64>,
     /// Maximum events in one request
-    #[arg(long, value_name = "N", help_heading = "Settings")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..), help_heading = "Settings")]
     batch_events: Option<u32>,
     /// Preferred kilobytes in one request
-    #[arg(long, value_name = "N", help_heading = "Settings")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..), help_heading = "Settings")]
     batch_kilobytes: Option<u32>,
     /// JMESPath expression of the body that is delivered instead of an event
     #[arg(long, value_name = "EXPRESSION", help_heading = "Settings")]
     transform: Option<String>,
     /// Maximum requests per second
-    #[arg(long, value_name = "N", help_heading = "Settings")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..), help_heading = "Settings")]
     max_requests_per_second: Option<u32>,
     /// Time within which the endpoint must begin its response, in whole seconds, such as 5s
     #[arg(long, value_name = "DURATION", value_parser = seconds, help_heading = "Settings")]
@@ -85,24 +85,19 @@ pub(super) struct SubscriptionSpecArgs {
     body: Option<PathBuf>,
 }
 
-/// Parses a time to live; Event Grid counts it in minutes.
-fn minutes(text: &str) -> Result<u64, String> {
-    let time = parse_duration(text).map_err(|error| error.to_string())?;
-    let is_whole = time == Duration::from_secs(time.as_secs()) && time.as_secs().is_multiple_of(60);
-    if is_whole { Ok(time.as_secs() / 60) } else { Err("allowed are whole minutes, such as 90m or 24h".to_owned()) }
-}
-
-/// Parses a duration that the control plane counts in seconds.
-fn seconds(text: &str) -> Result<u64, String> {
-    let time = parse_duration(text).map_err(|error| error.to_string())?;
-    let is_whole = time == Duration::from_secs(time.as_secs());
-    if is_whole { Ok(time.as_secs()) } else { Err("allowed are whole seconds, such as 60s or 5m".to_owned()) }
-}
-
 impl SubscriptionSpecArgs {
-    /// The body of a PUT. `existing` is the current resource in an update.
-    pub(super) fn body(&self, kind: ResourceNameKind, existing: Option<&Value>) -> Result<Value, ClientError> {
-        let mut body = body_of(self.body.as_deref())?;
+    /// The body of a PUT.
+    pub(super) fn body(&self, kind: ResourceNameKind) -> Result<Value, ClientError> {
+        self.with_flags(body_of(self.body.as_deref())?, kind, None)
+    }
+
+    /// Sets the properties that flags name. `existing` is the current resource in an update.
+    fn with_flags(
+        &self,
+        mut body: Value,
+        kind: ResourceNameKind,
+        existing: Option<&Value>,
+    ) -> Result<Value, ClientError> {
         let given = match kind {
             ResourceNameKind::NamespaceTopic => self.in_namespace(&body, existing)?,
             ResourceNameKind::Topic | ResourceNameKind::DomainTopic | ResourceNameKind::Namespace => {
@@ -210,11 +205,6 @@ impl SubscriptionSpecArgs {
         let part = if is_pulled { "deliveryConfiguration.queue" } else { "deliveryConfiguration.push" };
         let dead_letter = format!("{part}.deadLetterDestinationWithResourceIdentity.deadLetterDestination");
         let kind = |given: &Option<String>, kind: &str| given.as_ref().map(|_| Value::from(kind));
-        let ends = [("StringBeginsWith", &self.subject_begins_with), ("StringEndsWith", &self.subject_ends_with)];
-        let filters = ends.into_iter().filter_map(|(operator, value)| {
-            Some(json!({"operatorType": operator, "key": "subject", "values": [value.as_ref()?]}))
-        });
-        let filters: Vec<Value> = filters.collect();
         let wanted = if is_pulled { "Queue" } else { "Push" };
         let has_mode = (self.pull || self.endpoint.is_some())
             && !existing.and_then(there).is_some_and(|known| known.eq_ignore_ascii_case(wanted));
@@ -229,7 +219,7 @@ impl SubscriptionSpecArgs {
             (format!("{dead_letter}.properties.blobContainerName"), text(&self.container)),
             ("eventDeliverySchema".to_owned(), text(&self.delivery_schema)),
             ("filtersConfiguration.includedEventTypes".to_owned(), list(&self.event_types)),
-            ("filtersConfiguration.filters".to_owned(), (!filters.is_empty()).then(|| filters.into())),
+            ("filtersConfiguration.filters".to_owned(), self.namespace_filters(body, existing)),
             ("transform.body".to_owned(), text(&self.transform)),
             ("expirationTimeUtc".to_owned(), text(&self.expires)),
             ("ordering.key".to_owned(), text(&self.ordering_key)),
@@ -237,6 +227,26 @@ impl SubscriptionSpecArgs {
             ("startsFrom".to_owned(), text(&self.starts_from)),
         ]);
         Ok(properties)
+    }
+
+    /// The filters of an event subscription of a namespace topic, if a flag sets one. They are one list, of which a flag
+    /// replaces its own: the others of the file, or else of the current resource, stay.
+    fn namespace_filters(&self, body: &Value, existing: Option<&Value>) -> Option<Value> {
+        let of_flags = [("StringBeginsWith", &self.subject_begins_with), ("StringEndsWith", &self.subject_ends_with)];
+        let of_flags = of_flags.into_iter().filter_map(|(operator, text)| Some((operator, text.as_ref()?)));
+        let of_flags: Vec<(&str, &String)> = of_flags.collect();
+        if of_flags.is_empty() {
+            return None;
+        }
+        let current = |resource: &Value| resource["properties"]["filtersConfiguration"]["filters"].as_array().cloned();
+        let mut filters = current(body).or_else(|| existing.and_then(current)).unwrap_or_default();
+        for (operator, text) in of_flags {
+            let has_operator =
+                |filter: &Value| filter["operatorType"].as_str().is_some_and(|of| of.eq_ignore_ascii_case(operator));
+            filters.retain(|filter| filter["key"] != "subject" || !has_operator(filter));
+            filters.push(json!({"operatorType": operator, "key": "subject", "values": [text]}));
+        }
+        Some(filters.into())
     }
 
     /// Whether neither a flag nor the body names a destination.
@@ -248,18 +258,19 @@ impl SubscriptionSpecArgs {
     }
 
     /// The body of a PATCH. Only for namespace topics it is wrapped in `properties`; a file may have either form.
-    pub(super) fn change(&self, of: ResourceNameKind, existing: Option<&Value>) -> Result<Value, ClientError> {
-        let is_namespace = of == ResourceNameKind::NamespaceTopic;
-        let mut body = self.body(of, existing.or(Some(&Value::Null)))?;
-        let mut change = body.get_mut("properties").map_or(Value::Null, Value::take);
-        let flat = body.as_object().into_iter().flatten().filter(|(key, _)| *key != "properties");
-        for (key, value) in flat {
-            set(&mut change, &[key], value.clone())?;
+    pub(super) fn change(&self, kind: ResourceNameKind, existing: Option<&Value>) -> Result<Value, ClientError> {
+        let mut body = body_of(self.body.as_deref())?;
+        let mut properties = body.get_mut("properties").map_or(Value::Null, Value::take);
+        for (key, value) in body.as_object().into_iter().flatten().filter(|(key, _)| *key != "properties") {
+            set(&mut properties, &[key], value.clone())?;
         }
-        if change.is_null() {
+        let mut change = self.with_flags(json!({ "properties": properties }), kind, existing.or(Some(&Value::Null)))?;
+        let properties = change["properties"].take();
+        if properties.is_null() {
             return Err(ClientError::Input("no properties to change; --help lists them".to_owned()));
         }
-        Ok(if is_namespace { json!({ "properties": change }) } else { change })
+        let is_wrapped = kind == ResourceNameKind::NamespaceTopic;
+        Ok(if is_wrapped { json!({ "properties": properties }) } else { properties })
     }
 }
 

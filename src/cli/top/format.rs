@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     client::short,
-    format::{number, optional, span, text, until},
+    format::{counted, number, optional, span, text, until},
     output::TextTable,
 };
 use gridhook_api::{
@@ -13,12 +13,12 @@ use gridhook_api::{
 };
 use gridhook_clock::Clock;
 
-/// The whole page; on a live screen with the keys.
-pub(super) fn page(report: &TopReport, by: &str, has_keys: bool) -> Vec<String> {
+/// The whole page; on a live screen with the keys that sort it.
+pub(super) fn page(report: &TopReport, by: &str, keys: &str) -> Vec<String> {
     let mut lines = vec![
         format!(
-            "{} event subscriptions, {} suspended, {} held; {} delivered/s, {} failed/s",
-            number(report.subscriptions as u64),
+            "{}, {} suspended, {} held; {} delivered/s, {} failed/s",
+            counted(report.subscriptions as u64, "event subscription"),
             number(report.suspended as u64),
             number(report.held as u64),
             rate(report.delivered_per_second),
@@ -29,7 +29,7 @@ pub(super) fn page(report: &TopReport, by: &str, has_keys: bool) -> Vec<String> 
             number(report.in_flight as u64),
             number(report.backlog),
             number(report.pending),
-            if has_keys { "; keys: q quit, a h b p f i n sort" } else { "" }
+            if keys.is_empty() { String::new() } else { format!("; keys: q quit, {keys} sort") }
         ),
     ];
     if !report.missing_shards.is_empty() {
@@ -37,8 +37,19 @@ pub(super) fn page(report: &TopReport, by: &str, has_keys: bool) -> Vec<String> 
         lines.push(format!("without the shards that have no owner: {}", shards.join(", ")));
     }
     lines.push(String::new());
-    let header =
-        ["SUBSCRIPTION", "HEALTH", "DELIV/S", "REQ/S", "FAIL/S", "OK", "BACKLOG", "AGE", "PENDING", "IN FLIGHT"];
+    let header = [
+        "SUBSCRIPTION",
+        "HEALTH",
+        "DELIV/S",
+        "REQ/S",
+        "FAIL/S",
+        "OK",
+        "BACKLOG",
+        "AGE",
+        "PENDING",
+        "IN FLIGHT",
+        "DEAD LETTERS",
+    ];
     let mut table = TextTable::new(header);
     for line in &report.top {
         table.line([
@@ -52,6 +63,7 @@ pub(super) fn page(report: &TopReport, by: &str, has_keys: bool) -> Vec<String> 
             optional(line.oldest_unread_age_seconds, |age| span(Duration::from_secs(age))),
             number(line.pending),
             format!("{}/{}", number(line.in_flight as u64), number(line.concurrency.into())),
+            number(line.dead_lettered + line.dropped),
         ]);
     }
     lines.extend(table.to_string().lines().map(str::to_owned));

@@ -1,21 +1,19 @@
 //! `gridhook top`: live figures of the busiest and the least healthy event subscriptions.
 
 mod format;
-mod screen;
+pub(super) mod screen;
 
 use std::{io, time::Duration};
 
 use clap::ValueEnum;
 use serde_json::Value;
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::mpsc,
-};
+use tokio::signal::unix::{SignalKind, signal};
 
-use self::screen::Screen;
+use self::screen::{Keyboard, Screen};
 use super::{
     client::{self, ResourceName, ServerArgs, ServerClient},
-    output::{self, OutputArgs},
+    output::{self, CommandError, OutputArgs},
+    value::{read_duration, whole},
 };
 use gridhook_api::top::{HealthFilter, SortOrder, TopReport};
 
@@ -29,26 +27,27 @@ Examples:
   gridhook top
   gridhook top --by health --every 5s
   gridhook top --once --limit 10
-  gridhook top domains/shop --status suspended --search billing
+  gridhook top domains/shop --health suspended --search billing
   gridhook top --output json | jq '.top[0]'"
 )]
 pub struct Top {
     /// Sort order
     #[arg(long, value_enum, default_value_t)]
     by: SortOrder,
-    /// Topic (NAME, domains/NAME, domains/NAME/topics/NAME or a resource id) [default: all topics]
+    /// Topic (NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a resource id) [default: all
+    /// topics]
     topic: Option<ResourceName>,
     /// Text in the names or the endpoints of the event subscriptions
     #[arg(long, value_name = "TEXT")]
     search: Option<String>,
     /// State of the event subscriptions
     #[arg(long, value_enum)]
-    status: Option<HealthFilter>,
+    health: Option<HealthFilter>,
     /// Number of event subscriptions to skip
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<u32>(0..=1_000_000))]
     skip: u32,
     /// Maximum number of event subscriptions
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = whole::<u32>(1..=500))]
     limit: u32,
     /// Interval between updates
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = every)]
@@ -62,27 +61,36 @@ pub struct Top {
     printed: OutputArgs,
 }
 
-/// The orders: their keys, and their names in the query.
-const SORT_KEYS: [(u8, SortOrder, &str); 8] = [
-    (b'a', SortOrder::Activity, "activity"),
-    (b'h', SortOrder::Health, "health"),
-    (b'b', SortOrder::Backlog, "backlog"),
-    (b'p', SortOrder::Pending, "pending"),
-    (b'f', SortOrder::Failures, "failures"),
-    (b'i', SortOrder::InFlight, "inFlight"),
-    (b'd', SortOrder::DeadLetters, "deadLetters"),
-    (b'n', SortOrder::Name, "name"),
+/// The key, the order, its name in a request, and its title.
+const SORT_KEYS: [(u8, SortOrder, &str, &str); 8] = [
+    (b'a', SortOrder::Activity, "activity", "activity"),
+    (b'h', SortOrder::Health, "health", "health"),
+    (b'b', SortOrder::Backlog, "backlog", "backlog"),
+    (b'p', SortOrder::Pending, "pending", "pending deliveries"),
+    (b'f', SortOrder::Failures, "failures", "failed requests"),
+    (b'i', SortOrder::InFlight, "inFlight", "requests in flight"),
+    (b'd', SortOrder::DeadLetters, "deadLetters", "dead letters"),
+    (b'n', SortOrder::Name, "name", "name"),
 ];
 
 fn sort_name(order: SortOrder) -> &'static str {
-    SORT_KEYS.iter().find(|(_, known, _)| *known == order).map_or("", |(_, _, name)| *name)
+    SORT_KEYS.iter().find(|(_, known, ..)| *known == order).map_or("", |(_, _, name, _)| *name)
+}
+
+fn sort_title(order: SortOrder) -> &'static str {
+    SORT_KEYS.iter().find(|(_, known, ..)| *known == order).map_or("", |(.., title)| *title)
+}
+
+/// The keys that choose an order.
+fn sort_keys() -> String {
+    SORT_KEYS.map(|(key, ..)| char::from(key).to_string()).join(" ")
 }
 
 /// Parses the interval. The server computes rates over at least 500 ms.
 fn every(text: &str) -> Result<Duration, String> {
-    let time = humantime_serde::re::humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    let is_allowed = (Duration::from_millis(500)..=Duration::from_secs(30)).contains(&time);
-    if is_allowed { Ok(time) } else { Err("allowed is a duration from 500ms to 30s".to_owned()) }
+    let allowed = Duration::from_millis(500)..=Duration::from_secs(30);
+    let interval = read_duration(text).filter(|interval| allowed.contains(interval));
+    interval.ok_or_else(|| "allowed is a duration from 500ms to 30s".to_owned())
 }
 
 /// Why there are no figures.
@@ -94,6 +102,15 @@ pub enum TopError {
     /// The terminal cannot be used.
     #[error("the terminal cannot be used: {0}")]
     Terminal(#[from] io::Error),
+}
+
+impl CommandError for TopError {
+    fn is_usage(&self) -> bool {
+        match self {
+            Self::Control(error) => error.is_usage(),
+            Self::Terminal(_) => false,
+        }
+    }
 }
 
 impl Top {
@@ -113,7 +130,7 @@ impl Top {
         self.fetch(&session, self.by).await?;
         tokio::time::sleep(self.every).await;
         let report = self.fetch(&session, self.by).await?;
-        let text = |report: &TopReport| format::page(report, sort_name(self.by), false).join("\n");
+        let text = |report: &TopReport| format::page(report, sort_title(self.by), "").join("\n");
         Ok(Some(self.printed.response(&report, text)?))
     }
 
@@ -128,8 +145,8 @@ impl Top {
         if let Some(search) = &self.search {
             query.append_pair("search", search);
         }
-        if let Some(status) = self.status.and_then(|status| status.to_possible_value()) {
-            query.append_pair("health", status.get_name());
+        if let Some(health) = self.health.and_then(|health| health.to_possible_value()) {
+            query.append_pair("health", health.get_name());
         }
         session.get(&format!("/top?{}", query.finish())).await
     }
@@ -141,7 +158,7 @@ impl Top {
             [install(SignalKind::interrupt())?, install(SignalKind::terminate())?, install(SignalKind::hangup())?],
         );
         let mut screen = Screen::take()?;
-        let mut keys = keys();
+        let mut keys = screen.keys();
         let (mut by, mut lines) = (self.by, Vec::new());
         let mut tick = tokio::time::interval(self.every);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -154,10 +171,10 @@ impl Top {
                 _ = terminate.recv() => return Ok(()),
                 _ = hangup.recv() => return Ok(()),
                 key = keys.recv() => match key {
-                    // In raw mode, Ctrl-C is the byte 3.
-                    None | Some(b'q' | b'Q' | 3) => return Ok(()),
+                    None => return Ok(()),
+                    Some(key) if Keyboard::is_quit(key) => return Ok(()),
                     Some(key) => {
-                        if let Some((_, order, _)) = SORT_KEYS.iter().find(|(known, _, _)| *known == key) {
+                        if let Some((_, order, ..)) = SORT_KEYS.iter().find(|(known, ..)| *known == key) {
                             by = *order;
                             lines = self.page(session, by).await;
                         }
@@ -171,20 +188,8 @@ impl Top {
     /// The page to show. A failed request is shown and repeated with the next update.
     async fn page(&self, session: &ServerClient, by: SortOrder) -> Vec<String> {
         match self.fetch(session, by).await.and_then(|report| output::read(&report)) {
-            Ok(report) => format::page(&report, sort_name(by), true),
+            Ok(report) => format::page(&report, sort_title(by), &sort_keys()),
             Err(error) => vec![error.to_string(), "retrying; q quits".to_owned()],
         }
     }
-}
-
-/// The typed keys, read on a separate thread that is not joined.
-fn keys() -> mpsc::Receiver<u8> {
-    let (send, keys) = mpsc::channel(16);
-    std::thread::spawn(move || {
-        let mut stdin = io::stdin().lock();
-        let mut byte = [0];
-        while io::Read::read(&mut stdin, &mut byte).is_ok_and(|read| read == 1) && send.blocking_send(byte[0]).is_ok() {
-        }
-    });
-    keys
 }

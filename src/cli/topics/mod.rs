@@ -11,7 +11,7 @@ pub(super) use self::spec::pair;
 use self::{format::TopicResource, spec::TopicSpecArgs};
 use super::{
     client::{self, ClientArgs, ClientError, Precondition, ResourceName, ResourceNameKind, ServerClient},
-    format::text,
+    format::{counted, text},
     list,
     output::TextTable,
     prompt,
@@ -90,7 +90,7 @@ enum KeyName {
 
 #[derive(Debug, Args)]
 struct TopicArgs {
-    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
+    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a resource id
     topic: ResourceName,
     #[command(flatten)]
     client: ClientArgs,
@@ -127,7 +127,7 @@ async fn list_of(
     for path in paths {
         all.extend(list::all(&session, &path).await?);
     }
-    client.print(&all.into(), |all: &Vec<TopicResource>| format::listed(all))
+    client.printed.list(all, |all: &[TopicResource]| format::listed(all))
 }
 
 impl TopicArgs {
@@ -156,8 +156,10 @@ impl TopicArgs {
         let body = spec.body()?;
         let (session, path) = (self.client.control.session()?, self.topic.path(""));
         let name = client::short(&path);
-        let created = create(&session, &path, &body, &name, &format!("gridhook topics update {name}")).await?;
-        self.client.print(&created, |topic: &TopicResource| format!("created {}", topic.summary()))
+        let Creation { resource, is_new } =
+            create(&session, &path, &body, &name, &format!("gridhook topics update {name}")).await?;
+        let done = if is_new { "created" } else { "exists, unchanged:" };
+        self.client.print(&resource, |topic: &TopicResource| format!("{done} {}", topic.summary()))
     }
 
     async fn update(&self, spec: &TopicSpecArgs) -> Result<String, ClientError> {
@@ -174,11 +176,12 @@ impl TopicArgs {
         let name = client::short(&id);
         let below = match self.topic.kind() {
             ResourceNameKind::Namespace => {
-                format!("its {} topics", list::ids(&session, &self.topic.path("/topics")).await?.len())
+                let topics = list::ids(&session, &self.topic.path("/topics")).await?.len();
+                format!("its {}", counted(topics as u64, "topic"))
             }
             ResourceNameKind::Topic | ResourceNameKind::NamespaceTopic | ResourceNameKind::DomainTopic => {
                 let subscriptions = list::ids(&session, &self.topic.path("/eventSubscriptions")).await?.len();
-                format!("its {subscriptions} event subscriptions")
+                format!("its {}", counted(subscriptions as u64, "event subscription"))
             }
         };
         prompt::confirm(&format!("Delete {name}, its events and {below}?"), yes)?;
@@ -213,6 +216,13 @@ impl TopicArgs {
     }
 }
 
+/// The result of a creation.
+pub(super) struct Creation {
+    pub(super) resource: Value,
+    /// Whether it did not exist before.
+    pub(super) is_new: bool,
+}
+
 /// Creates a resource. If it exists with the same properties, it is put again: the answer to the first request may have been
 /// lost, or not every shard of a spread topic may have the change yet. Another one is changed with `command`.
 pub(super) async fn create(
@@ -221,21 +231,22 @@ pub(super) async fn create(
     body: &Value,
     name: &str,
     command: &str,
-) -> Result<Value, ClientError> {
+) -> Result<Creation, ClientError> {
     match session.change(Method::PUT, path, &Precondition::Missing, Some(body)).await {
         Err(ClientError::Refused { status: StatusCode::PRECONDITION_FAILED, .. }) => {
             let what_if = format!("{path}?whatIf=true");
             match session.exchange::<Difference>(Method::PUT, &what_if, &Precondition::None, Some(body)).await {
                 Ok((Difference { changes, .. }, tag)) if changes.is_empty() => {
                     let same = tag.map_or(Precondition::None, Precondition::Tag);
-                    session.change(Method::PUT, path, &same, Some(body)).await
+                    let resource = session.change(Method::PUT, path, &same, Some(body)).await?;
+                    Ok(Creation { resource, is_new: false })
                 }
                 Ok(_) | Err(ClientError::Refused { .. }) => {
-                    Err(ClientError::Input(format!("{name} already exists; change it with {command}")))
+                    Err(ClientError::Failed(format!("{name} already exists; change it with {command}")))
                 }
                 Err(error) => Err(error),
             }
         }
-        result => result,
+        result => result.map(|resource| Creation { resource, is_new: true }),
     }
 }

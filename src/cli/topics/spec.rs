@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use crate::client::{ClientError, body_of, set};
+use crate::{
+    client::{ClientError, body_of, set},
+    value::{read_duration, whole},
+};
 
 /// The properties to set.
 #[derive(Debug, Args)]
@@ -29,20 +32,38 @@ pub(super) struct TopicSpecArgs {
     #[arg(long = "allow-from", value_name = "NETWORK", help_heading = "Settings")]
     allow_from: Vec<String>,
     /// Retention of events in days (namespace topics only)
-    #[arg(long, value_name = "N", help_heading = "Settings")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..), help_heading = "Settings")]
     retention_days: Option<u32>,
-    /// Window of duplicate detection in ISO 8601, PT20S to P7D, or off
-    #[arg(long, value_name = "DURATION", help_heading = "Settings")]
-    duplicate_window: Option<String>,
+    /// Window of duplicate detection, from 20s to 7d, or off
+    #[arg(long, value_name = "DURATION", value_parser = window, help_heading = "Settings")]
+    duplicate_window: Option<DuplicateWindow>,
     /// Whether to check events against the schemas of their types: off, warn or refuse
     #[arg(long, value_name = "MODE", value_parser = ["off", "warn", "refuse"], help_heading = "Settings")]
     schema_validation: Option<String>,
     /// Partitions: 1, or the number of shards of the cluster to spread the topic over all of them; cannot be changed after creation
-    #[arg(long, value_name = "N", help_heading = "Settings")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..), help_heading = "Settings")]
     partitions: Option<u32>,
     /// File with the ARM JSON for all other properties; - is standard input; flags take precedence
     #[arg(long, value_name = "FILE", help_heading = "Settings")]
     body: Option<PathBuf>,
+}
+
+/// The window of duplicate detection.
+#[derive(Clone, Copy, Debug)]
+enum DuplicateWindow {
+    Off,
+    Window(jiff::SignedDuration),
+}
+
+fn window(text: &str) -> Result<DuplicateWindow, String> {
+    if text == "off" {
+        return Ok(DuplicateWindow::Off);
+    }
+    let window = read_duration(text).filter(|window| window.subsec_nanos() == 0);
+    let window = window.and_then(|window| jiff::SignedDuration::try_from(window).ok());
+    window
+        .map(DuplicateWindow::Window)
+        .ok_or_else(|| "allowed are off and a duration in whole seconds, such as 10m or PT10M".to_owned())
 }
 
 /// Event Grid's input schemas.
@@ -78,7 +99,10 @@ impl TopicSpecArgs {
             ("eventRetentionInDays", self.retention_days.map(Value::from)),
             (
                 "duplicateDetectionHistoryTimeWindow",
-                self.duplicate_window.as_ref().map(|window| if window == "off" { Value::Null } else { json!(window) }),
+                self.duplicate_window.map(|window| match window {
+                    DuplicateWindow::Off => Value::Null,
+                    DuplicateWindow::Window(window) => window.to_string().into(),
+                }),
             ),
             ("schemaValidation", self.schema_validation.clone().map(Value::from)),
             ("partitionCount", self.partitions.map(Value::from)),

@@ -18,6 +18,13 @@ const PRIVATE_FILE: u32 = 0o600;
 /// 64 MiB stay free on the disk of a copy, because it may be the server's own.
 const MARGIN: u64 = 64 << 20;
 
+/// The folders in a folder.
+pub(super) fn subfolders(folder: &Path) -> Result<Vec<PathBuf>, BackupError> {
+    let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+    let entries = entries.map_err(of_io(folder))?;
+    Ok(entries.iter().map(fs::DirEntry::path).filter(|path| path.is_dir()).collect())
+}
+
 /// A folder whose new contents are removed again unless they are kept.
 pub(super) struct TemporaryFolder {
     folder: PathBuf,

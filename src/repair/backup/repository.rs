@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
 use super::{
-    BackupError, CopiedFile, Manifest, folders,
+    BackupError, CopiedFile, MANIFEST, Manifest, folders,
     manifest::MANIFEST_MAX,
     of_io,
     restore::Source,
@@ -236,6 +236,30 @@ impl Repository {
             Some(error) if list.readable.is_empty() => Err(error),
             Some(_) | None => Ok(list),
         }
+    }
+
+    /// The backups that were made as folders, in this folder or one of it: their names are paths for a restore.
+    ///
+    /// # Errors
+    /// If the folder cannot be read.
+    pub fn folder_backups(&self) -> Result<BackupList, BackupError> {
+        let mut list = BackupList::default();
+        let Some(root) = &self.destination.folder else { return Ok(list) };
+        let mut folders = vec![root.clone()];
+        for folder in folders::subfolders(root)? {
+            // A backup of a cluster has a folder for each shard. A folder that is not ours, such as lost+found, has none.
+            folders.extend(folders::subfolders(&folder).unwrap_or_default());
+            folders.push(folder);
+        }
+        for folder in folders.iter().filter(|folder| folder.join(MANIFEST).is_file()) {
+            let name = folder.display().to_string();
+            match Manifest::read(folder) {
+                Ok(manifest) => list.readable.push(StoredBackup { name, is_sealed: false, manifest }),
+                Err(error) => list.unreadable.push(UnreadableBackup { name, problem: error.to_string() }),
+            }
+        }
+        list.readable.sort_by(|a, b| a.manifest.made.cmp(&b.manifest.made));
+        Ok(list)
     }
 
     /// The backup `name`; without a name the newest sound one. Each backup whose manifest cannot be read is passed to

@@ -228,7 +228,7 @@ await scene({
     answers.store = 200;
     await page.evaluate((next) => (location.hash = next), hash('event', { topic: orders, id: 'later-y' }));
     await main().getByRole('region', { name: 'later' }).getByRole('button', { name: 'Retry now' }).click();
-    await page.getByText('gridhook subscriptions retry orders later --sequence').waitFor();
+    await page.getByText('gridhook subscriptions retry orders later ').waitFor();
     await until('the event to arrive', () => received.store.filter((one) => one === 'later-y').length === 2);
     check(received.store.length === 4, `others were sent, too: ${received.store}`);
     await main().getByRole('region', { name: 'later' }).getByRole('link', { name: 'later' }).click();

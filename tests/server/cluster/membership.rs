@@ -5,10 +5,13 @@ use std::{fs, time::Duration};
 use serde_json::Value;
 
 use super::{Cluster, LONG, START, STREAM, TOKEN, assert_all_arrive, publish};
-use crate::support::{
-    nats::has_nats,
-    server::{Server, SubscriptionSpec, operator, say, wait_for},
-    sink::Sink,
+use crate::{
+    commands::examples::example_words,
+    support::{
+        nats::has_nats,
+        server::{Server, SubscriptionSpec, operator, say, wait_for},
+        sink::Sink,
+    },
 };
 
 /// The names of the nodes with a record, as a node sees them.
@@ -32,6 +35,29 @@ fn forget(node: &Server) {
     });
     // A standby reads the records a moment later than the owner.
     wait_for("the record to be gone", LONG, || names(node) == ["a", "b"]);
+}
+
+/// The examples in the help of `cluster` run, with the names of these nodes.
+#[test]
+fn the_examples_of_the_cluster_run() {
+    if !has_nats() {
+        return;
+    }
+    let mut cluster = Cluster::start(1, &[("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "5s")]);
+    wait_for("the records of all", LONG, || names(&cluster.nodes[1]) == ["a", "b", "c"]);
+    let run = |cluster: &Cluster, name: &str| {
+        let words = example_words(name);
+        let words: Vec<&str> = words.iter().map(|word| word.strip_prefix("node-").unwrap_or(word)).collect();
+        operator(&cluster.nodes[0], &words)
+    };
+    for name in ["cluster status", "cluster ownership"] {
+        run(&cluster, name).expect("an answer");
+    }
+    wait_for("the node to have caught up", START, || run(&cluster, "cluster move").is_ok());
+    wait_for("the next owner", START, || cluster.owner() == 1);
+    run(&cluster, "cluster drain").expect("it is asked");
+    cluster.nodes[2].kill_9();
+    wait_for("the node to be dead", START, || run(&cluster, "cluster forget").is_ok());
 }
 
 #[test]

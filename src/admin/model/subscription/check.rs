@@ -24,6 +24,11 @@ pub(super) fn endpoint_url(given: Option<String>) -> Result<String, InvalidReque
     if given.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Err(invalid("has a space or a control character in it; allowed is an absolute http or https URL"));
     }
+    // `localhost:8080` parses as a URL with the scheme `localhost`.
+    let is_web = Url::parse(&given).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+    if !is_web && !given.contains("://") {
+        return Err(invalid("has no http:// or https:// at its beginning; allowed is an absolute http or https URL"));
+    }
     let url = Url::parse(&given)
         .map_err(|error| invalid(&format!("is not a URL ({error}); allowed is an absolute http or https URL")))?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {

@@ -73,7 +73,7 @@ export function retry(id, sequences = []) {
     for await (const part of /** @type {AsyncGenerator<import('./openapi').components['schemas']['Retried']>} */ (parts(`${pathOf(id)}/retry`, sequences.length > 0 ? { sequences: sequences.map(Number) } : { all: true }))) events += Number(part.events);
     return events;
   };
-  const line = command('subscriptions', 'retry', topicArgument(topic), name, ...sequences.flatMap((one) => ['--sequence', one]));
+  const line = command('subscriptions', 'retry', topicArgument(topic), name, ...sequences);
   return run(work, (events) => `${num(events)} pending deliveries of ${name} are due now`, line);
 }
 

@@ -89,7 +89,7 @@ function History({ topic, event, history }) {
   const [isForecast, forecast] = useState(false);
   const parent = history.domainTopic ? `${topic}/topics/${history.domainTopic}` : topic;
   const id = subscriptionId(parent, history.subscription);
-  const line = command('replay', 'start', topicArgument(parent), history.subscription, '--from-sequence', event.sequence, '--to-sequence', event.sequence);
+  const line = command('replay', 'start', topicArgument(parent), history.subscription, '--from-sequence', event.sequence, '--to-sequence', event.sequence, '--yes');
   const replay = () =>
     run(() => post(`${pathOf(id)}/replays`, { fromSequence: Number(event.sequence), toSequence: Number(event.sequence) }), (job) => `Replay ${job.id} of this event started`, line);
   const open = !['delivered', 'filtered', 'deadLettered', 'dropped', 'canceled'].includes(history.result);

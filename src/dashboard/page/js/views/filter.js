@@ -92,6 +92,6 @@ export function Bench({ topic, id, filter, isOwn = false }) {
         { key: 'why', name: 'Why', cell: (row) => row.reason ?? '' },
         { key: 'saw', name: 'It saw', wide: true, cell: (row) => html`<code>${row.value ?? ''}</code>` },
       ])} />`}`}
-    ${id && html`<${Command} line=${command('subscriptions', 'test-filter', topicArgument(topic), name, '--filter', 'filter.json', ...(source === 'pasted' ? ['--events', 'events.json'] : ['--last', source]))} parts=${[]} />`}
+    ${id && html`<${Command} line=${command('subscriptions', 'test-filter', topicArgument(topic), name, '--draft', 'filter.json', ...(source === 'pasted' ? ['--file', 'events.json'] : ['--last', source]))} parts=${[]} />`}
   </form>`;
 }

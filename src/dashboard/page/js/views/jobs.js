@@ -128,7 +128,8 @@ function Wizard({ id }) {
     ...(form.toSequence ? ['--to-sequence', form.toSequence] : []),
     ...(form.rate ? ['--rate', form.rate] : []),
   ];
-  const line = command('replay', 'start', topicArgument(topic), name, ...flags);
+  const hasRange = form.from || form.to || form.fromSequence || form.toSequence;
+  const line = command('replay', 'start', topicArgument(topic), name, ...flags, ...(hasRange ? [] : ['--all']), '--yes');
   const count = async (event) => {
     event.preventDefault();
     fail(null);

@@ -32,6 +32,6 @@ export function TransformBench({ id, transform }) {
         { key: 'request', name: 'Request', cell: (row) => (row.error ? html`<${Badge} kind="bad">fails<//>` : [row.method, row.pathSuffix, ...Object.entries(row.headers ?? {}).map(([key, value]) => `${key}: ${value}`)].filter(Boolean).join(' · ')) },
         { key: 'body', name: 'Body', wide: true, cell: (row) => row.error ?? html`<pre class="text">${row.body === undefined ? 'the event' : isJson(row.body) ? pretty(row.body) : row.body}</pre>` },
       ])} />`}
-    <${Command} line=${command('subscriptions', 'test-transform', topicArgument(topic), name, '--transform', 'transform.json', '--last', last)} parts=${[]} />
+    <${Command} line=${command('subscriptions', 'test-transform', topicArgument(topic), name, '--draft', 'transform.json', '--last', last)} parts=${[]} />
   </form>`;
 }
