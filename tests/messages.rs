@@ -340,7 +340,7 @@ fn server_errors_say_what_to_do() {
     check(
         "subscriptions create orders plain --endpoint https://a --proxy office",
         expect![[
-            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: destination.properties.proxy is "office", which does not exist; delivery.resources has no proxy; allowed is none, for a direct connection."#
+            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: destination.properties.proxy is "office", which does not exist; delivery.resources has no proxy; allowed is none, for a direct connection"#
         ]],
     );
     for (expression, problem) in [

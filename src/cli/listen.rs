@@ -21,7 +21,7 @@ use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
 use super::{
-    format::{counted, number},
+    format::counted,
     output::{CommandError, OutputArgs},
     print::{self, PipeState},
     value::{address, duration, whole},
@@ -152,7 +152,7 @@ impl ListenEndpoint {
         }
         let time = self.clock.wall();
         let (new, requests) = (counted(new, "event"), counted(requests, "request"));
-        self.out(&format!("{time} {new} ({} in total, in {requests})", number(events)));
+        self.out(&format!("{time} {new} ({events} in total, in {requests})"));
     }
 
     /// Prints a line. Ends the program if standard output is closed.

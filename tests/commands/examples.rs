@@ -65,14 +65,16 @@ until KEY=$(gridhook dead-letters list orders billing --output json | sed -n 's/
 do sleep 0.05; done
 "#;
 
-/// A replay that takes long.
+/// A replay that takes long: its second event waits.
 const REPLAY: &str = r#"
 gridhook publish orders events.json
+gridhook publish orders explained.json
 ID=$(gridhook replay start orders billing --all --rate 0.001 --yes --output json | sed -n 's/.*"id": "\(.*\)".*/\1/p')
 "#;
 
 const PAUSED_REPLAY: &str = r#"
 gridhook publish orders events.json
+gridhook publish orders explained.json
 ID=$(gridhook replay start orders billing --all --rate 0.001 --yes --output json | sed -n 's/.*"id": "\(.*\)".*/\1/p')
 gridhook replay pause orders billing "$ID"
 "#;
@@ -131,7 +133,7 @@ fn scene(name: &str) -> Scene {
             ("", &[("--duration 60s --rate 2000 --kill-every 20ms", "--duration 500ms --rate 20 --kill-every 200ms")])
         }
         "simulate" => ("", &[("--plot", "--subscriptions 20 --days 0.01 --plot")]),
-        "completions" => ("", &[("/etc/bash_completion.d/", "")]),
+        "completions" => ("", &[("/etc/bash_completion.d/", "completion-of-")]),
         "man" => ("", &[("/usr/local/share/man/man1 && man gridhook-serve", "pages")]),
         "listen" => ("", &[("--port 9090", "--port 0")]),
         _ => ("", &[]),

@@ -44,7 +44,8 @@ fn applied(server: &Server, file: &Written, flags: &[&str]) -> String {
 fn names(server: &Server, arguments: &[&str]) -> Vec<String> {
     let output = operator(server, &[arguments, &["--output", "json"]].concat()).expect("a list");
     let output: Value = serde_json::from_str(&output).expect("JSON");
-    output.as_array().expect("a list").iter().map(|one| one["name"].as_str().expect("a name").to_owned()).collect()
+    let items = output["value"].as_array().expect("a list");
+    items.iter().map(|one| one["name"].as_str().expect("a name").to_owned()).collect()
 }
 
 fn two(sink: &Sink, filter: &str) -> String {

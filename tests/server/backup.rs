@@ -238,7 +238,11 @@ fn a_full_or_absent_destination_is_reported_and_changes_nothing_else() {
     }
     let server = Server::start(&[]);
     let (status, reported) = server.say(&["backup"]);
-    assert!(!status.success() && reported.contains("backup.store.url names no destination"), "{reported}");
+    assert!(
+        !status.success()
+            && reported.contains("folder is missing; allowed is a folder, or none if backup.store.url is set"),
+        "{reported}"
+    );
     assert!(metric(&server, failures).is_nan(), "without a destination there is no metric");
 }
 

@@ -186,7 +186,7 @@ fn dead_letters_that_wait_and_in_files_are_listed_shown_and_purged() {
 
     let purged = |server: &Server, rest: &[&str]| command(server, "orders", "purge", rest)["deadLetters"].as_u64();
     assert_eq!(purged(&server, &["--all", "--dry-run"]), Some(5));
-    assert_eq!(purged(&server, &["--key", letter_key]), Some(1));
+    assert_eq!(purged(&server, &["--key", letter_key, "--yes"]), Some(1));
     assert_eq!((count(&server, &[]), ids_in_files(&server)), (4, ids(5)), "the others are in the file yet");
     let nothing_said =
         server.admin("POST", &format!("{}/deadLetters/purge", subscription("orders", "Hook")), &json!({}));

@@ -126,7 +126,7 @@ fn a_pulled_event_is_shown_with_its_client_and_lock_or_without_a_client() {
     client.settle("release", &[&got[2].token]);
     let (available, text) = response("2");
     assert_eq!((&available["state"], &available["obstacles"][0]["kind"]), (&json!("available"), &json!("noReceiver")));
-    assert!(text.contains("available to clients since ") && text.contains("received 1 times, the last at "), "{text}");
+    assert!(text.contains("available to clients since ") && text.contains("received 1 time, the last at "), "{text}");
     client.settle("acknowledge", &[&got[0].token]);
     assert_eq!(response("0").0["state"], "completed");
 }

@@ -26,7 +26,7 @@ fn json(more: &[&str]) -> Value {
 fn an_invalid_option_is_refused_with_what_is_allowed() {
     let check = |more: &[&str], expected: Expect| {
         let output = simulate(more);
-        assert_eq!(output.status.code(), Some(1), "{more:?}");
+        assert_eq!(output.status.code(), Some(2), "{more:?}");
         assert!(output.stdout.is_empty(), "{more:?}");
         expected.assert_eq(String::from_utf8_lossy(&output.stderr).trim_end());
     };
