@@ -36,9 +36,6 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum number of lines that wait for a slow reader; further progress lines are dropped.
 const LINES_MAX: usize = 4;
 
-const NOTHING: ProgressLine =
-    ProgressLine { progress: None, report: None, backup: None, backups: Vec::new(), error: None };
-
 /// `POST /store/check`.
 pub(super) async fn check(control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let backups = backups(&control)?;
@@ -47,7 +44,7 @@ pub(super) async fn check(control: web::Data<Control>) -> Result<HttpResponse, A
     Ok(work(control.clock.clone(), move |watch| {
         let report = backups.look(&permit, watch)?;
         log_end(permit, report.is_sound(), "store check ended");
-        Ok(ProgressLine { report: Some(value_of(&report)), ..NOTHING })
+        Ok(ProgressLine { report: Some(value_of(&report)), ..ProgressLine::default() })
     }))
 }
 
@@ -83,7 +80,7 @@ pub(super) async fn back_up(payload: web::Payload, control: web::Data<Control>) 
             sequence: made.manifest.sequence,
             made: made.manifest.made,
         };
-        Ok(ProgressLine { report: Some(value_of(&made.report)), backup: Some(backup), ..NOTHING })
+        Ok(ProgressLine { report: Some(value_of(&made.report)), backup: Some(backup), ..ProgressLine::default() })
     }))
 }
 
@@ -129,7 +126,7 @@ fn work(
                 return ControlFlow::Continue(());
             }
             last = now;
-            match lines.try_send(ProgressLine { progress: Some(progress.to_string()), ..NOTHING }) {
+            match lines.try_send(ProgressLine { progress: Some(progress.to_string()), ..ProgressLine::default() }) {
                 Ok(()) | Err(TrySendError::Full(_)) => ControlFlow::Continue(()),
                 Err(TrySendError::Closed(_)) => ControlFlow::Break(()),
             }
@@ -143,7 +140,7 @@ fn work(
                     }
                     error => warn!(%error, "store operation failed"),
                 }
-                ProgressLine { error: Some(error.to_string()), ..NOTHING }
+                ProgressLine { error: Some(error.to_string()), ..ProgressLine::default() }
             }
         };
         // The client may have disconnected.

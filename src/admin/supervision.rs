@@ -54,10 +54,12 @@ pub(crate) fn sum_ends(ends: &EndsView) -> u64 {
 }
 
 pub(crate) fn add_ends(ends: &mut EndsView, other: &EndsView) {
-    ends.panicked += other.panicked;
-    ends.killed += other.killed;
-    ends.stopped += other.stopped;
-    ends.orphaned += other.orphaned;
+    // Each field by name: a new one does not compile without being added.
+    let EndsView { panicked, killed, stopped, orphaned } = other;
+    ends.panicked += panicked;
+    ends.killed += killed;
+    ends.stopped += stopped;
+    ends.orphaned += orphaned;
 }
 
 pub(crate) fn recovery_view(count: u64, longest: Duration, newest: impl Iterator<Item = Duration>) -> RecoveryView {

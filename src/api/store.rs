@@ -16,7 +16,7 @@ pub struct BackupBody {
 }
 
 /// A line of the response.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[schema(as = StoreLine)]
 pub struct ProgressLine {
     /// Progress of the operation

@@ -94,7 +94,9 @@ pub enum BackupProgress {
 impl fmt::Display for BackupProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Checking(fsck::CheckProgress { at, records }) => write!(f, "{records} records checked, now {at}"),
+            Self::Checking(fsck::CheckProgress { at, records }) => {
+                write!(f, "{} checked, now {at}", crate::counted(*records, "record"))
+            }
             Self::Copying { bytes, of } => write!(f, "{} of {} MiB copied", bytes >> 20, of >> 20),
         }
     }

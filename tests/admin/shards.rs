@@ -12,10 +12,11 @@ use gridhook::{
         merge::{PartRequest, PartsMerge, ShardAnswer, SpreadShards, add_work, exposition, shard_in, shard_in_path},
         placement, placement_of_body,
     },
+    api::store::ProgressLine,
     cluster::shard_of,
 };
 use proptest::prelude::*;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::control::{ControlFixture, RG, hook};
 
@@ -663,14 +664,17 @@ fn only_the_leader_of_a_spread_topic_looks_at_files_of_dead_letters() {
 
 #[test]
 fn each_shard_has_a_backup_of_its_own_and_findings_name_theirs() {
-    let line = |sequence: u64, findings: Value| {
-        let report = json!({"counts": {"events": 3}, "findings": findings, "omitted": 1});
-        let backup = json!({"folder": format!("/b/{sequence}"), "made": "now", "sequence": sequence, "files": 2});
-        json!({"report": report, "backup": backup}).as_object().cloned().expect("an object")
+    let line = |sequence: u64, findings: Value, repaired: Option<u64>| {
+        let report = json!({"counts": {"events": 3}, "findings": findings, "omitted": 1, "leftoversOmitted": 2, "repaired": repaired});
+        let backup =
+            json!({"folder": format!("/b/{sequence}"), "made": "now", "sequence": sequence, "files": 2, "bytes": 9});
+        serde_json::from_value(json!({"progress": "1 file", "report": report, "backup": backup})).expect("a line")
     };
-    let mut all = Map::new();
-    add_work(&mut all, 0, line(70, json!([])));
-    add_work(&mut all, 1, line(50, json!([{"problem": "a gap", "repair": null}])));
-    expect![[r#"{"backups":[{"files":2,"folder":"/b/70","made":"now","sequence":70},{"files":2,"folder":"/b/50","made":"now","sequence":50}],"report":{"counts":{"events":6},"findings":[{"problem":"shard 1: a gap","repair":null}],"omitted":2}}"#]]
-    .assert_eq(&Value::from(all).to_string());
+    let mut all = ProgressLine::default();
+    add_work(&mut all, 0, line(70, json!([]), None)).expect("a report");
+    add_work(&mut all, 1, line(50, json!([{"problem": "a gap", "repair": null}]), Some(4))).expect("a report");
+    let report = json!({"counts": {"events": 6}, "findings": [{"problem": "shard 1: a gap"}], "omitted": 2, "leftovers": [],
+        "leftoversOmitted": 4, "repaired": 4});
+    let backup = |sequence: u64| json!({"folder": format!("/b/{sequence}"), "made": "now", "sequence": sequence, "files": 2, "bytes": 9, "written": 0});
+    assert_eq!(json!(all), json!({"report": report, "backups": [backup(70), backup(50)]}));
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use url::form_urlencoded;
 
 use super::{ShardAnswer, pages::instant};
@@ -16,9 +16,11 @@ use gridhook_api::{
     history::HistoryReport,
     jobs::JobsReport,
     status::HealthView,
+    store::ProgressLine,
     supervision::{EndsView, RecoveryView, SupervisionReport},
     top::{SortOrder, TopLine, TopReport},
 };
+use gridhook_repair::fsck::CheckReport;
 
 /// The maximum number of lines of `/top` that a shard gives: of a page, and of those before it.
 pub(crate) const LINES_MAX: usize = 10_000;
@@ -272,20 +274,22 @@ pub(super) fn supervision(query: &str, answers: &[ShardAnswer]) -> serde_json::R
     };
     let slower = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
     for answer in answers {
-        let report: SupervisionReport = answer.read()?;
-        all.actors += report.actors;
-        all.ended += report.ended;
-        add_ends(&mut all.ends, &report.ends);
-        all.quarantined += report.quarantined;
-        let (recovery, more) = (&mut all.recovery, report.recovery);
-        *recovery = RecoveryView {
-            count: recovery.count + more.count,
-            last: slower(recovery.last, more.last),
-            p50: slower(recovery.p50, more.p50),
-            p99: slower(recovery.p99, more.p99),
-            longest: slower(recovery.longest, more.longest),
+        // Each field by name: a new one does not compile without a rule.
+        let SupervisionReport { actors, ended, ends, quarantined, recovery, most_restarted } = answer.read()?;
+        all.actors += actors;
+        all.ended += ended;
+        add_ends(&mut all.ends, &ends);
+        all.quarantined += quarantined;
+        let RecoveryView { count, last, p50, p99, longest } = recovery;
+        let known = &mut all.recovery;
+        *known = RecoveryView {
+            count: known.count + count,
+            last: slower(known.last, last),
+            p50: slower(known.p50, p50),
+            p99: slower(known.p99, p99),
+            longest: slower(known.longest, longest),
         };
-        all.most_restarted.extend(report.most_restarted);
+        all.most_restarted.extend(most_restarted);
     }
     all.most_restarted.sort_by_key(|actor| Reverse(sum_ends(&actor.incarnations.ends)));
     all.most_restarted.truncate(Parameters::read(query).top.unwrap_or(crate::supervision::TOP));
@@ -304,39 +308,20 @@ pub(super) fn clock(answers: &[ShardAnswer]) -> serde_json::Result<Value> {
         .map(Option::unwrap_or_default)
 }
 
-/// Adds what a shard reports of a check or a backup: findings name their shard, and each shard has a backup of its own.
-pub fn add_work(all: &mut Map<String, Value>, shard: usize, mut more: Map<String, Value>) {
-    for list in ["findings", "leftovers"] {
-        let findings = more.get_mut("report").and_then(|report| report.get_mut(list)).and_then(Value::as_array_mut);
-        for finding in findings.into_iter().flatten() {
-            if let Some(Value::String(problem)) = finding.get_mut("problem") {
-                *problem = format!("shard {shard}: {problem}");
-            }
-        }
+/// Adds a line of what a shard reports of a check or a backup: findings name their shard, and each shard has a backup of its
+/// own.
+///
+/// # Errors
+/// If the report is not that of a check.
+pub fn add_work(all: &mut ProgressLine, shard: usize, line: ProgressLine) -> serde_json::Result<()> {
+    // Each field by name: a new one does not compile without a rule. Progress is that of a moment.
+    let ProgressLine { progress: _, report, backup, backups, error } = line;
+    if let Some(report) = report {
+        let mut sum: CheckReport = all.report.take().map(serde_json::from_value).transpose()?.unwrap_or_default();
+        sum.add_shard(shard, serde_json::from_value(report)?);
+        all.report = Some(serde_json::to_value(sum)?);
     }
-    if let Some(backup) = more.remove("backup") {
-        sum(all.entry("backups").or_insert_with(|| Vec::<Value>::new().into()), vec![backup].into());
-    }
-    for (key, value) in more {
-        sum(all.entry(key).or_insert(Value::Null), value);
-    }
-}
-
-/// Adds what the lines count, and joins lists.
-fn sum(all: &mut Value, more: Value) {
-    match (all, more) {
-        (Value::Array(all), Value::Array(more)) => all.extend(more),
-        (Value::Object(all), Value::Object(more)) => {
-            for (key, value) in more {
-                sum(all.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (Value::Number(all), Value::Number(more)) => {
-            if let (Some(a), Some(b)) = (all.as_u64(), more.as_u64()) {
-                *all = (a + b).into();
-            }
-        }
-        (all @ Value::Null, more) => *all = more,
-        (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_), _) => {}
-    }
+    all.backups.extend(backup.into_iter().chain(backups));
+    all.error = all.error.take().or(error);
+    Ok(())
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::{CheckStop, CheckedLog, StoreCheck};
+use crate::counted;
 use gridhook_event::{
     PartitionId, Seq,
     chunk::{Chunk, LogTail},
@@ -106,5 +107,5 @@ fn is_accepted(losses: &BTreeMap<(PartitionId, Seq), Seq>, id: PartitionId, firs
 }
 
 fn totals(LogTail { count, bytes }: LogTail) -> String {
-    format!("{count} events in {bytes} bytes")
+    format!("{} in {}", counted(count, "event"), counted(bytes, "byte"))
 }

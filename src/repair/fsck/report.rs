@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
+use crate::counted;
+
 /// The maximum number of findings in a report. Further ones are only counted.
 const FINDINGS_MAX: usize = 100;
 
@@ -89,6 +91,24 @@ impl CheckReport {
         self.findings.is_empty()
     }
 
+    /// Adds the report of a shard, whose findings name it.
+    pub fn add_shard(&mut self, shard: usize, report: Self) {
+        // Each field by name: a new one does not compile without a rule.
+        let Self { counts, findings, omitted, leftovers, leftovers_omitted, beyond_repair, repaired } = report;
+        for (kind, count) in counts {
+            *self.counts.entry(kind).or_default() += count;
+        }
+        let of_shard = |finding: Finding| Finding { problem: format!("shard {shard}: {}", finding.problem), ..finding };
+        self.findings.extend(findings.into_iter().map(of_shard));
+        self.omitted += omitted;
+        self.leftovers.extend(leftovers.into_iter().map(of_shard));
+        self.leftovers_omitted += leftovers_omitted;
+        self.beyond_repair |= beyond_repair;
+        if let Some(repaired) = repaired {
+            *self.repaired.get_or_insert_default() += repaired;
+        }
+    }
+
     pub(super) fn is_beyond_repair(&self) -> bool {
         self.beyond_repair
     }
@@ -143,12 +163,11 @@ impl fmt::Display for CheckReport {
             writeln!(f, "left over: {} more", self.leftovers_omitted)?;
         }
         if let Some(repaired) = self.repaired {
-            writeln!(f, "{repaired} records repaired")?;
+            writeln!(f, "{} repaired", counted(repaired, "record"))?;
         }
         match (self.findings.len(), self.omitted) {
             (0, _) => f.write_str("the store is sound"),
-            (1, 0) => f.write_str("the store is not sound: 1 problem"),
-            (listed, 0) => write!(f, "the store is not sound: {listed} problems"),
+            (listed, 0) => write!(f, "the store is not sound: {}", counted(listed as u64, "problem")),
             (listed, omitted) => write!(f, "the store is not sound: {listed} problems, and {omitted} more"),
         }
     }

@@ -3,6 +3,7 @@
 use std::{collections::HashSet, mem};
 
 use super::{CheckStop, CheckedSubscription, Repair, StoreCheck, subscription_name, sum};
+use crate::counted;
 use gridhook_event::SubscriptionKey;
 use gridhook_policy::record::{Counters, Cursor};
 use gridhook_store::{
@@ -34,9 +35,10 @@ impl StoreCheck<'_> {
                 }
                 (false, false) => {
                     self.report.wrong(format!(
-                        "{}: {} pending deliveries, {dead} dead letters and no cursor",
+                        "{}: {} pending, {} and no cursor",
                         subscription_name(subscription_key),
-                        own + jobs
+                        own + jobs,
+                        counted(dead, "dead letter")
                     ));
                 }
                 (true, false) | (false, true) => {}
@@ -68,10 +70,10 @@ impl StoreCheck<'_> {
         let dead_letters = sum([dead_lettered, replayed.dead_lettered]);
         let mut repaired = counters;
         if replayed.pending != jobs {
-            self.report.wrong(format!("{name}: {} pending of jobs, but {jobs} records", replayed.pending));
+            self.report.wrong(format!("{name}: {} pending of jobs, but {}", replayed.pending, counted(jobs, "record")));
         }
         if pending != own {
-            let what = format!("{name}: {pending} pending, but {own} records");
+            let what = format!("{name}: {pending} pending, but {}", counted(own, "record"));
             if is_wrong && adds_up(own, dead_lettered) {
                 repaired.pending = own;
                 self.report.repairable(Repair::Pending, what);
@@ -120,7 +122,7 @@ impl StoreCheck<'_> {
 
     fn report_pins(&mut self, name: &str, dead: u64, pins: u64) {
         if pins != dead {
-            self.report.wrong(format!("{name}: {dead} dead letters wait, but {pins} events are pinned"));
+            self.report.wrong(unequal_pins(name, dead, pins));
         }
     }
 
@@ -132,8 +134,7 @@ impl StoreCheck<'_> {
             dead_letters.extend(keys::parse_dead(key).map(|(_, _, seq, lane)| (seq, lane)));
             Ok(())
         })?;
-        let what =
-            format!("{}: {dead} dead letters wait, but {pins} events are pinned", subscription_name(subscription_key));
+        let what = unequal_pins(&subscription_name(subscription_key), dead, pins);
         self.each(Family::Pin, |check, key, _| {
             let Some((partition, seq, subscription, lane)) = keys::parse_pin(key) else { return Ok(()) };
             if (SubscriptionKey { partition, subscription }) == subscription_key && !dead_letters.contains(&(seq, lane))
@@ -144,4 +145,8 @@ impl StoreCheck<'_> {
             Ok(())
         })
     }
+}
+
+fn unequal_pins(name: &str, dead: u64, pins: u64) -> String {
+    format!("{name}: {} waiting, but {} pinned", counted(dead, "dead letter"), counted(pins, "event"))
 }

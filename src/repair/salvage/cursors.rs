@@ -106,8 +106,8 @@ impl Salvage<'_> {
         let unlisted = missing.saturating_sub(self.dead_listed.get(&of).copied().unwrap_or_default());
         if unlisted > 0 {
             let (subscription, partition) = (of.subscription.0, of.partition.0);
-            let what =
-                format!("missing: {unlisted} dead letters of subscription {subscription} of partition {partition}");
+            let dead_letters = crate::counted(unlisted, "dead letter");
+            let what = format!("missing: {dead_letters} of subscription {subscription} of partition {partition}");
             self.loss.record(what);
         }
         let done = done.saturating_add(missing);

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::counted;
 use gridhook_store::damage::LogGap;
 
 /// The maximum number of listed entries of each kind. Further ones are only counted.
@@ -69,14 +70,15 @@ impl fmt::Display for LossReport {
         match self.acknowledged {
             Some(acknowledged) if acknowledged > recovered => {
                 let missing = acknowledged - recovered;
-                writeln!(f, "missing: {missing} changes, {} to {acknowledged}", recovered + 1)?;
+                let missing = counted(missing, "change");
+                writeln!(f, "missing: {missing}, {} to {acknowledged}", recovered + 1)?;
             }
             Some(_) => writeln!(f, "the last acknowledged change was recovered; earlier ones may be missing")?,
             None => writeln!(f, "missing: the watermark, and an unknown number of changes after {recovered}")?,
         }
         for LogGap { partition, first, count } in &self.events {
             let last = first + count - 1;
-            writeln!(f, "missing: {count} events, {first} to {last} of partition {partition}")?;
+            writeln!(f, "missing: {}, {first} to {last} of partition {partition}", counted(*count, "event"))?;
         }
         for LostEvent { subscription, partition, sequence, was_dead_letter } in &self.pending_deliveries {
             let was = if *was_dead_letter { "a dead letter" } else { "pending" };

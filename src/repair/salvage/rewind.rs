@@ -39,7 +39,7 @@ impl Salvage<'_> {
             if missing > 0 {
                 let (subscription, partition) = (of.subscription.0, of.partition.0);
                 self.loss.record(format!(
-                    "missing: {missing} pending deliveries of subscription {subscription} of partition {partition}, whose events are \
+                    "missing: pending deliveries ({missing}) of subscription {subscription} of partition {partition}, whose events are \
                      unknown; it reads the log again from event {}, except events that have ended",
                     floor.0
                 ));

@@ -9,7 +9,7 @@ use actix_web::{
     web::{Bytes, BytesMut},
 };
 use futures_util::{future::join_all, stream};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::{
     sync::{Notify, mpsc},
     time::sleep,
@@ -25,7 +25,7 @@ use crate::{
     front::hop::ListenerSide,
 };
 use gridhook_admin::merge::add_work;
-use gridhook_api::resource::ErrorResponse;
+use gridhook_api::{resource::ErrorResponse, store::ProgressLine};
 
 const LINES: &str = "application/x-ndjson";
 
@@ -158,7 +158,8 @@ impl ThreadRouter {
             return Ok(self.shards[0].relayed(first, None));
         }
         let lines = Some(self.lines_of(0, first));
-        let work = Work { router: self, request, body, side, shard: 0, lines, ends: Map::new(), is_over: false };
+        let work =
+            Work { router: self, request, body, side, shard: 0, lines, ends: ProgressLine::default(), is_over: false };
         let text = stream::unfold(work, |mut work| async move {
             let text = work.next().await?;
             Some((Ok::<_, actix_web::Error>(text), work))
@@ -176,7 +177,7 @@ struct Work {
     shard: usize,
     lines: Option<LineReader>,
     /// What the shards have reported.
-    ends: Map<String, Value>,
+    ends: ProgressLine,
     is_over: bool,
 }
 
@@ -191,7 +192,7 @@ impl Work {
                 self.shard += 1;
                 if self.shard == self.router.shards.len() {
                     self.is_over = true;
-                    return Some(line(&Value::Object(std::mem::take(&mut self.ends))));
+                    return Some(line(&json!(self.ends)));
                 }
                 let (shard, body) = (self.shard, self.body.clone());
                 match self.router.open(shard, &self.request, body, self.side).await {
@@ -208,15 +209,17 @@ impl Work {
             };
             let mut shown = BytesMut::new();
             for read in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-                let Ok(Value::Object(mut read)) = serde_json::from_slice(read) else { continue };
-                if let Some(error) = read.get("error").and_then(Value::as_str) {
+                let Ok(mut read) = serde_json::from_slice::<ProgressLine>(read) else { continue };
+                if let Some(error) = &read.error {
                     return self.failed(error);
                 }
-                if let Some(Value::String(progress)) = read.remove("progress") {
+                if let Some(progress) = read.progress.take() {
                     let progress = format!("shard {}: {progress}", self.shard);
                     shown.extend_from_slice(&line(&json!({"progress": progress})));
                 }
-                add_work(&mut self.ends, self.shard, read);
+                if let Err(error) = add_work(&mut self.ends, self.shard, read) {
+                    return self.failed(&error.to_string());
+                }
             }
             if !shown.is_empty() {
                 return Some(shown.freeze());
