@@ -32,6 +32,7 @@ mod subscription;
 mod test_filter;
 mod top;
 mod topic;
+mod trace;
 mod validate;
 
 use std::{collections::BTreeMap, sync::LazyLock};

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     ops::ControlFlow,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
@@ -16,7 +16,7 @@ use gridhook::{
     },
     journal::{BacklogLimits, Error, Journal, JournalOptions, MetaChange, PublishReceipt, Shards, WriterThreads},
     store::{
-        Family, Store, StoreError, keys, layer,
+        Family, Store, keys,
         records::{IdDigest, PublishedId, StoredRecord},
         rocks::{RocksOptions, RocksStore},
     },
@@ -25,6 +25,7 @@ use proptest::prelude::*;
 
 use super::{keys_in, scratch};
 use crate::support::memory_store::{MemoryStore, WriteFault};
+use crate::support::read_log::RecordedStore;
 use crate::support::trims::wait_for_looks;
 
 const PARTITION: PartitionId = PartitionId(1);
@@ -251,49 +252,16 @@ fn two_copies_in_a_request_and_in_one_group_are_stored_once() {
     queue.stop();
 }
 
-/// A store that notes which threads read the records of ids.
-struct Watched {
-    store: MemoryStore,
-    readers: Arc<Mutex<Vec<String>>>,
-}
-
-impl Watched {
-    fn note(&self, family: Family) {
-        if family == Family::PublishedIds {
-            let thread = std::thread::current().name().unwrap_or_default().to_owned();
-            self.readers.lock().expect("no panic").push(thread);
-        }
-    }
-}
-
-impl layer::StoreLayer for Watched {
-    type Inner = MemoryStore;
-
-    fn inner(&self) -> &Self::Inner {
-        &self.store
-    }
-
-    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        self.note(family);
-        self.store.get(family, key)
-    }
-
-    fn get_all(&self, family: Family, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>, StoreError> {
-        self.note(family);
-        self.store.get_all(family, keys)
-    }
-}
-
 #[test]
 fn the_thread_that_syncs_does_not_look_ids_up() {
-    let (store, readers) = (MemoryStore::new(), Arc::<Mutex<Vec<String>>>::default());
+    let store = MemoryStore::new();
     Fixture::founded(&store, true).stop();
-    let watched = Watched { store: store.clone(), readers: Arc::clone(&readers) };
-    let queue = Fixture::at(Arc::new(watched), START);
+    let recorded = RecordedStore::new(&store);
+    let queue = Fixture::at(Arc::new(recorded.clone()), START);
     for id in 0..100 {
         assert_eq!(queue.publish(&[id, id + 1]), u32::from(id > 0));
     }
-    let threads: BTreeSet<String> = readers.lock().expect("no panic").drain(..).collect();
+    let threads: BTreeSet<String> = recorded.take_threads(&[Family::PublishedIds]).into_iter().collect();
     assert_eq!(threads, BTreeSet::from(["journal-ids".to_owned()]));
     queue.stop();
 }

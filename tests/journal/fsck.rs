@@ -328,11 +328,7 @@ const COUNTS: &[Damage] = &[
         |store| delete(store, Family::Meta, totals_key()),
         "2 dead-lettered is not the sum of 1 waiting and 0 written or lost",
     ),
-    (
-        "no cursor",
-        |store| delete(store, Family::Cursor, keys::cursor(ONE)),
-        "2 pending deliveries, 1 dead letters and no cursor",
-    ),
+    ("no cursor", |store| delete(store, Family::Cursor, keys::cursor(ONE)), "2 pending, 1 dead letter and no cursor"),
     (
         "deleted, with a cursor",
         |store| put(store, Family::Meta, keys::meta(MetaKind::Job, b"reap/1/1"), vec![1]),
@@ -383,7 +379,7 @@ const OBLIGATIONS: &[Damage] = &[
         |store| put(store, Family::Due, due(START, 3), Vec::new()),
         "event 3 in lane 0 has a due record for 1970-01-01T00:16:40.0000000Z and is pending for 1970-01-01T00:33:20.0000000Z",
     ),
-    ("no pending record", |store| delete(store, Family::Pending, pending(3)), "2 pending, but 1 records"),
+    ("no pending record", |store| delete(store, Family::Pending, pending(3)), "2 pending, but 1 record"),
     (
         "pending, event gone",
         |store| delete(store, Family::Carried, carried(3)),
@@ -395,9 +391,9 @@ const OBLIGATIONS: &[Damage] = &[
         |store| put(store, Family::Carried, carried(1), value(store, Family::Carried, &carried(3))),
         "event 1 is carried and not needed",
     ),
-    ("no dead letter", |store| delete(store, Family::Dead, dead(4)), "0 dead letters wait, but 1 events are pinned"),
+    ("no dead letter", |store| delete(store, Family::Dead, dead(4)), "0 dead letters waiting, but 1 event pinned"),
     ("no pin", |store| delete(store, Family::Pin, pin(4)), "event 4 in lane 0 is a dead letter and is not pinned"),
-    ("a pin for nothing", |store| put(store, Family::Pin, pin(5), Vec::new()), "1 dead letters wait, but 2 events"),
+    ("a pin for nothing", |store| put(store, Family::Pin, pin(5), Vec::new()), "1 dead letter waiting, but 2 events"),
 ];
 
 const LOGS: &[Damage] = &[

@@ -1,10 +1,6 @@
 //! Id filters: an existing id is always found, and few blocks are read unnecessarily.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use bytes::BufMut;
 use gridhook::{
@@ -17,12 +13,15 @@ use gridhook::{
     policy::record::{Cursor, LaneCursor, RecordChange, WriteUrgency},
     repair::fsck,
     storage::decoders,
-    store::{Family, Store, StoreError, Visit, id_filter::IdFilter, keys, layer},
+    store::{Family, Store, id_filter::IdFilter, keys},
 };
 use proptest::prelude::*;
 
 use super::keys_in;
-use crate::support::memory_store::{MemoryStore, WriteFault};
+use crate::support::{
+    memory_store::{MemoryStore, WriteFault},
+    read_log::RecordedStore,
+};
 
 const PARTITION: PartitionId = PartitionId(1);
 const ONE: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(1) };
@@ -149,42 +148,20 @@ fn a_full_block_takes_few_others_for_its_own_and_each_block_takes_others() {
     assert!(again < 5, "{again} of {} collide twice", taken[0].len());
 }
 
-/// A store that notes which threads read the log.
-struct Watched {
-    store: MemoryStore,
-    readers: Arc<Mutex<Vec<String>>>,
-}
-
-impl layer::StoreLayer for Watched {
-    type Inner = MemoryStore;
-
-    fn inner(&self) -> &Self::Inner {
-        &self.store
-    }
-
-    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        if family == Family::Log {
-            let thread = std::thread::current().name().unwrap_or_default().to_owned();
-            self.readers.lock().expect("no panic").push(thread);
-        }
-        self.store.scan(family, from, upper, visit)
-    }
-}
-
 #[test]
 fn the_thread_that_syncs_does_not_read_the_log_for_a_block_that_was_open_at_the_start() {
-    let (store, readers) = (MemoryStore::new(), Arc::<Mutex<Vec<String>>>::default());
+    let store = MemoryStore::new();
     let queue = Fixture::founded(&store);
     let ids: Vec<String> = (0..2 * BLOCK).map(|id| format!("id-{id}")).collect();
     let (before, after) = ids.split_at(BLOCK as usize - 100);
     queue.publish(before).expect("there is room");
     queue.stop();
-    let watched = Watched { store: store.clone(), readers: Arc::clone(&readers) };
-    let queue = Fixture::at_store(Arc::new(watched));
+    let recorded = RecordedStore::new(&store);
+    let queue = Fixture::at_store(Arc::new(recorded.clone()));
     queue.publish(after).expect("there is room");
     queue.complete_filters();
     assert_eq!(ids_of(&store), [0, 1]);
-    let threads: BTreeSet<String> = readers.lock().expect("no panic").drain(..).collect();
+    let threads: BTreeSet<String> = recorded.take_threads(&[Family::Log]).into_iter().collect();
     assert!(!threads.contains("journal") && threads.contains("journal-trim"), "{threads:?}");
     assert_eq!(queue.find(&ids[7], 1), [8]);
     // A writer that stops completes what it has begun.

@@ -26,9 +26,8 @@ use gridhook::{
         record::{Cursor, DeadLetterRecord, LaneCursor, LedgerEvent, PendingDelivery, RecordChange, WriteUrgency},
     },
     store::{
-        Family, Store, StoreError, Visit,
+        Family, Store,
         keys::{self, MetaKind},
-        layer,
         records::ledger_lines,
         rocks::{RocksOptions, RocksStore},
     },
@@ -39,6 +38,7 @@ use crate::support::trims::wait_for_looks;
 use crate::{
     support::chunks::sealed,
     support::memory_store::{MemoryStore, WriteFault},
+    support::read_log::RecordedStore,
 };
 
 pub(super) const PARTITION: PartitionId = PartitionId(1);
@@ -618,61 +618,12 @@ fn retention_trims_at_once_whatever_was_published() {
     queue.stop();
 }
 
-/// A read: the family and the name of the thread.
-type Read = (Family, Option<String>);
-
-/// A store that records which thread reads which family.
-struct Counted {
-    store: MemoryStore,
-    reads: Arc<Mutex<Vec<Read>>>,
-    panics_at: Option<Family>,
-}
-
-impl Counted {
-    fn note(&self, family: Family) {
-        assert_ne!(self.panics_at, Some(family), "a defect");
-        let thread = std::thread::current().name().map(str::to_owned);
-        self.reads.lock().expect("no panic").push((family, thread));
-    }
-}
-
-impl layer::StoreLayer for Counted {
-    type Inner = MemoryStore;
-
-    fn inner(&self) -> &Self::Inner {
-        &self.store
-    }
-
-    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        self.note(family);
-        self.store.get(family, key)
-    }
-
-    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        self.note(family);
-        self.store.scan(family, from, upper, visit)
-    }
-
-    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        self.note(family);
-        self.store.last(family, lower, upper)
-    }
-
-    fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        Store::scan(self, family, from, upper, visit)
-    }
-
-    fn last_apart(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        Store::last(self, family, lower, upper)
-    }
-}
-
 #[test]
 fn logs_without_anything_to_trim_are_not_looked_at_and_others_never_by_the_thread_that_syncs() {
     const IDLE: u32 = 300;
-    let reads = Arc::<Mutex<Vec<(Family, Option<String>)>>>::default();
     let store = MemoryStore::new();
-    let queue = retained(Arc::new(Counted { store: store.clone(), reads: Arc::clone(&reads), panics_at: None }));
+    let recorded = RecordedStore::new(&store);
+    let queue = retained(Arc::new(recorded.clone()));
     let found: Vec<MetaChange> = (1..=IDLE).map(|id| MetaChange::CreatePartition(PartitionId(id))).collect();
     queue.wait(queue.journal.change(found)).expect("founded");
     for id in 1..=IDLE {
@@ -680,26 +631,21 @@ fn logs_without_anything_to_trim_are_not_looked_at_and_others_never_by_the_threa
         queue.wait(published).expect("there is room");
     }
     queue.housekeep();
-    let logs = |reads: Vec<(Family, Option<String>)>| {
-        let are_of_logs =
-            |(family, _): &(Family, Option<String>)| matches!(family, Family::Log | Family::Pending | Family::Pin);
-        reads.into_iter().filter(are_of_logs).map(|(_, thread)| thread).collect::<Vec<_>>()
-    };
-    let taken = || logs(std::mem::take(&mut *reads.lock().expect("no panic")));
+    let taken = || recorded.take_threads(&[Family::Log, Family::Pending, Family::Pin]);
     taken();
     for _ in 0..5 {
         queue.housekeep();
     }
-    assert_eq!(taken(), Vec::<Option<String>>::new(), "nothing is old enough");
+    assert_eq!(taken(), Vec::<String>::new(), "nothing is old enough");
     queue.hand.advance(Duration::from_secs(60));
     queue.housekeep();
     let trimmed = taken();
-    assert!(trimmed.len() >= IDLE as usize && !trimmed.contains(&Some("journal".to_owned())), "{trimmed:?}");
+    assert!(trimmed.len() >= IDLE as usize && !trimmed.contains(&"journal".to_owned()), "{trimmed:?}");
     assert!((1..=IDLE).all(|id| log_in(&store, id).is_empty()));
     for _ in 0..5 {
         queue.housekeep();
     }
-    assert_eq!(taken(), Vec::<Option<String>>::new(), "nothing is left");
+    assert_eq!(taken(), Vec::<String>::new(), "nothing is left");
     queue.stop();
 }
 
@@ -831,12 +777,7 @@ fn the_account_of_dead_letters_goes_with_its_subscription_and_stays_gone() {
 
 #[test]
 fn a_read_that_panics_is_answered_and_takes_no_thread_along() {
-    let reads = Arc::<Mutex<Vec<(Family, Option<String>)>>>::default();
-    let store = MemoryStore::new();
-    let queue = Fixture::at(
-        Arc::new(Counted { store, reads: Arc::clone(&reads), panics_at: Some(Family::Carried) }),
-        Duration::ZERO,
-    );
+    let queue = Fixture::at(Arc::new(RecordedStore::panicking_at(Family::Carried)), Duration::ZERO);
     queue.found();
     queue.publish(1);
     for _ in 0..8 {

@@ -27,6 +27,7 @@ pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod publisher;
 pub(crate) mod rabbitmq;
+pub(crate) mod read_log;
 pub(crate) mod server;
 pub(crate) mod sink;
 pub(crate) mod tcp_proxy;

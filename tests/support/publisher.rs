@@ -107,7 +107,7 @@ pub(crate) fn journal(store: &MemoryStore) -> (Journal, Clock, ManualClock) {
 
 /// The same, which passes on what is appended.
 fn journal_with(
-    store: &MemoryStore,
+    store: &(impl Store + Clone),
     on_append: impl Fn(PartitionId, Vec<Chunk>) + Send + Sync + 'static,
 ) -> (Journal, Clock, ManualClock) {
     // 2021-03-10T21:02:56Z
@@ -131,7 +131,7 @@ pub(crate) fn running_registry(store: &MemoryStore) -> (Arc<Registry>, Clock, Ma
 
 /// The same where topics look after their subscriptions so often.
 pub(crate) fn registry_with_check_interval(
-    store: &MemoryStore,
+    store: &(impl Store + Clone),
     check_interval: Duration,
 ) -> (Arc<Registry>, Clock, ManualClock) {
     let (registry, _journal, clock, hand) = journaled_registry(store, check_interval);
@@ -140,7 +140,7 @@ pub(crate) fn registry_with_check_interval(
 
 /// The same with its journal.
 pub(crate) fn journaled_registry(
-    store: &MemoryStore,
+    store: &(impl Store + Clone),
     check_interval: Duration,
 ) -> (Arc<Registry>, Journal, Clock, ManualClock) {
     let appended_to = Arc::new(OnceLock::<Weak<Registry>>::new());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use gridhook_event::SubscriptionKey;
+use gridhook_event::{PartitionId, SubscriptionId, SubscriptionKey};
 use gridhook_journal as journal;
 use gridhook_journal::Journal;
 use gridhook_record::filter_version::FilterVersion;
@@ -34,6 +34,19 @@ pub async fn all(journal: &Journal) -> Result<BTreeMap<SubscriptionKey, Versions
 pub async fn of(journal: &Journal, subscription_key: SubscriptionKey) -> Result<Versions, journal::Error> {
     let found = journal.reads().meta_from(MetaKind::Filter, keys::filters_of(subscription_key)).await?;
     Ok(read(found).remove(&subscription_key).unwrap_or_default())
+}
+
+/// The filter versions of the next `max` subscriptions of a partition, those behind `behind`. Deleted ones are included.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn of_next(
+    journal: &Journal,
+    partition: PartitionId,
+    behind: Option<SubscriptionId>,
+    max: usize,
+) -> Result<BTreeMap<SubscriptionKey, Versions>, journal::Error> {
+    Ok(read(journal.reads().next_filters(partition, behind, max).await?))
 }
 
 fn read(records: Vec<(String, Bytes)>) -> BTreeMap<SubscriptionKey, Versions> {

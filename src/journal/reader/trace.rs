@@ -162,40 +162,58 @@ impl ReaderPool {
     pub fn meta_from(&self, kind: MetaKind, prefix: String) -> PendingResult<Vec<(String, Bytes)>> {
         self.run(move |store| {
             let mut entries = Vec::new();
-            scan_meta(store, kind, &prefix, |name, value| {
-                entries.push((name.to_owned(), Bytes::copy_from_slice(value)))
+            scan_meta(store, kind, &prefix, &prefix, |name, value| {
+                entries.push((name.to_owned(), Bytes::copy_from_slice(value)));
+                ControlFlow::Continue(())
             })?;
             Ok(entries)
         })
     }
 
-    /// The subscriptions of a partition that have a filter version, deleted ones included, in order.
-    pub fn subscriptions_with_filters(&self, partition: PartitionId) -> PendingResult<Vec<SubscriptionId>> {
+    /// Reads the filter versions of the next `max` subscriptions of a partition, those behind `behind`. Deleted ones are
+    /// included.
+    pub fn next_filters(
+        &self,
+        partition: PartitionId,
+        behind: Option<SubscriptionId>,
+        max: usize,
+    ) -> PendingResult<Vec<(String, Bytes)>> {
         self.run(move |store| {
-            let mut numbers: Vec<SubscriptionId> = Vec::new();
-            scan_meta(store, MetaKind::Filter, &keys::filters_of_partition(partition), |name, _| {
-                let number = keys::parse_filter_name(name).map(|(of, _)| of.subscription);
-                numbers.extend(number.filter(|number| numbers.last() != Some(number)));
+            let mut entries = Vec::new();
+            // Behind the last number there are none.
+            let Some(first) = behind.map_or(Some(0), |behind| behind.0.checked_add(1)) else { return Ok(entries) };
+            let from = keys::filters_of(SubscriptionKey { partition, subscription: SubscriptionId(first) });
+            let (mut count, mut last) = (0, None);
+            scan_meta(store, MetaKind::Filter, &from, &keys::filters_of_partition(partition), |name, value| {
+                let number = keys::parse_filter_name(name).map(|(key, _)| key.subscription);
+                if number.is_some() && number != last {
+                    if count == max {
+                        return ControlFlow::Break(());
+                    }
+                    count += 1;
+                    last = number;
+                }
+                entries.push((name.to_owned(), Bytes::copy_from_slice(value)));
+                ControlFlow::Continue(())
             })?;
-            Ok(numbers)
+            Ok(entries)
         })
     }
 }
 
+/// Visits the records whose names start with `prefix`, from the name `from`.
 fn scan_meta(
     store: &dyn Store,
     kind: MetaKind,
+    from: &str,
     prefix: &str,
-    mut visit: impl FnMut(&str, &[u8]),
+    mut visit: impl FnMut(&str, &[u8]) -> ControlFlow<()>,
 ) -> Result<(), StoreError> {
-    let begin = keys::meta(kind, prefix.as_bytes());
+    let begin = keys::meta(kind, from.as_bytes());
     store.scan(Family::Meta, &begin, &keys::meta_of(kind).end, &mut |key, value| {
         let name = keys::parse_meta(key).map(|(_, name)| String::from_utf8_lossy(name));
         match name.filter(|name| name.starts_with(prefix)) {
-            Some(name) => {
-                visit(&name, value);
-                ControlFlow::Continue(())
-            }
+            Some(name) => visit(&name, value),
             None => ControlFlow::Break(()),
         }
     })

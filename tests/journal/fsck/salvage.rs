@@ -91,7 +91,7 @@ fn a_subscription_that_lost_its_cursor_reads_the_log_again_except_for_finished_e
     delete(&store, Family::Pending, pending(2));
     let (loss, report) = accept(&store);
     assert!(report.is_sound(), "{report}");
-    let expected = "missing: 1 pending deliveries of subscription 1 of partition 1, whose events are unknown; it reads the log \
+    let expected = "missing: pending deliveries (1) of subscription 1 of partition 1, whose events are unknown; it reads the log \
                 again from event 1, except events that have ended";
     assert_eq!(loss.records, [expected]);
     let cursor = Cursor::decode(&value(&store, Family::Cursor, &keys::cursor(ONE))).expect("whole");

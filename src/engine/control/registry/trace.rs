@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fmt, ops::Range, str::FromStr, sync::Arc};
 
 use super::{Registry, SubscriptionHandle, TopicHandle};
 use crate::{
-    control::filter_version,
+    control::filter_version::{self, Versions},
     insight::{
         event_finder::EventSelector,
         trace::{self, SubscriptionTrace, TraceQuery},
@@ -78,8 +78,14 @@ pub struct EventOccurrence {
     pub subscriptions: Vec<SubscriptionTrace>,
 }
 
-/// The subscriptions of a topic by number; [`None`] for a deleted one.
-type Subscribers = BTreeMap<SubscriptionId, Option<Arc<SubscriptionHandle>>>;
+/// A subscription of a topic.
+struct Subscriber {
+    number: SubscriptionId,
+    /// [`None`] for a deleted one.
+    handle: Option<Arc<SubscriptionHandle>>,
+    /// The versions of its filter.
+    versions: Versions,
+}
 
 impl TopicHandle {
     /// Traces an event, for at most `max` subscriptions.
@@ -96,7 +102,6 @@ impl TopicHandle {
         let reads = self.journal.reads();
         let end = self.log_end().ok_or(journal::Error::Unknown)?;
         let floor = reads.floor(self.partition()).await?.ok_or(journal::Error::Unknown)?;
-        let subscribers = self.subscribers().await?;
         let mut traces = TraceResult { occurrences: Vec::new(), log: floor..end, next: None };
         let mut left = max;
         let mut token = from.unwrap_or(TraceToken { seq: Seq::FIRST, behind: None });
@@ -104,7 +109,7 @@ impl TopicHandle {
             let (seqs, upto) = self.look(wanted, token.seq, floor, end).await?;
             for seq in seqs {
                 let behind = token.behind.filter(|_| seq == token.seq);
-                let (occurrence, more) = self.event_history(seq, &subscribers, behind, left, end, now).await?;
+                let (occurrence, more) = self.event_history(seq, behind, left, end, now).await?;
                 left -= occurrence.subscriptions.len();
                 let last = occurrence.subscriptions.last().map(|traced| traced.subscription_key.subscription);
                 traces.occurrences.push(occurrence);
@@ -144,8 +149,7 @@ impl TopicHandle {
     async fn event_history(
         &self,
         seq: Seq,
-        subscribers: &Subscribers,
-        behind: Option<SubscriptionId>,
+        mut behind: Option<SubscriptionId>,
         max: usize,
         end: Seq,
         now: Timestamp,
@@ -159,29 +163,52 @@ impl TopicHandle {
         // A later event may have the same id.
         let published = published.filter(|published| published.seq == seq);
         let mut subscriptions = Vec::new();
-        let rest = subscribers.iter().filter(|(number, _)| behind.is_none_or(|behind| **number > behind));
-        for (number, child) in rest {
-            if subscriptions.len() == max {
-                return Ok((EventOccurrence { seq, event, published, subscriptions }, true));
+        loop {
+            // The last one only says whether there is another page.
+            let (subscribers, next) = self.next_subscribers(behind, max - subscriptions.len() + 1).await?;
+            for Subscriber { number, handle, versions } in &subscribers {
+                if subscriptions.len() == max {
+                    return Ok((EventOccurrence { seq, event, published, subscriptions }, true));
+                }
+                let subscription_key = SubscriptionKey { partition: self.partition(), subscription: *number };
+                let shared = handle.as_ref().map(|handle| &*handle.shared);
+                let query = TraceQuery { subscription_key, shared, versions, seq, event: event.as_ref(), end, now };
+                let traced = trace::trace(reads, query).await?;
+                if !trace::is_nothing(&traced) {
+                    subscriptions.push(traced);
+                }
             }
-            let subscription_key = SubscriptionKey { partition: self.partition(), subscription: *number };
-            let shared = child.as_ref().map(|child| &*child.shared);
-            let versions = &filter_version::of(&self.journal, subscription_key).await?;
-            let question = TraceQuery { subscription_key, shared, versions, seq, event: event.as_ref(), end, now };
-            let traced = trace::trace(reads, question).await?;
-            if !trace::is_nothing(&traced) {
-                subscriptions.push(traced);
+            if next.is_none() {
+                return Ok((EventOccurrence { seq, event, published, subscriptions }, false));
             }
+            behind = next;
         }
-        Ok((EventOccurrence { seq, event, published, subscriptions }, false))
     }
 
-    /// All current subscriptions, and the deleted ones that have a filter version.
-    async fn subscribers(&self) -> Result<Subscribers, journal::Error> {
-        let known = self.journal.reads().subscriptions_with_filters(self.partition()).await?;
-        let mut subscribers: Subscribers = known.into_iter().map(|number| (number, None)).collect();
-        subscribers.extend(self.children().into_iter().map(|child| (child.number(), Some(child))));
-        Ok(subscribers)
+    /// The subscriptions behind `behind`: the next `max` that have a filter version, deleted ones included, and the current
+    /// ones up to the last of these. Also where the ones after them begin, if there may be more.
+    async fn next_subscribers(
+        &self,
+        behind: Option<SubscriptionId>,
+        max: usize,
+    ) -> Result<(Vec<Subscriber>, Option<SubscriptionId>), journal::Error> {
+        let filters = filter_version::of_next(&self.journal, self.partition(), behind, max).await?;
+        let last = filters.keys().next_back().map(|key| key.subscription).filter(|_| filters.len() == max);
+        let new = |(key, versions): (SubscriptionKey, Versions)| Subscriber {
+            number: key.subscription,
+            handle: None,
+            versions,
+        };
+        let mut subscribers: BTreeMap<SubscriptionId, Subscriber> =
+            filters.into_iter().map(new).map(|subscriber| (subscriber.number, subscriber)).collect();
+        for handle in self.children() {
+            let number = handle.number();
+            if behind.is_none_or(|behind| number > behind) && last.is_none_or(|last| number <= last) {
+                let unversioned = Subscriber { number, handle: None, versions: Versions::new() };
+                subscribers.entry(number).or_insert(unversioned).handle = Some(handle);
+            }
+        }
+        Ok((subscribers.into_values().collect(), last))
     }
 }
 
