@@ -4,6 +4,7 @@ use std::{
     ffi::OsString,
     io::Write,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use gridhook::{
@@ -142,7 +143,7 @@ impl Kept {
     /// A log as text that is kept here.
     pub(crate) fn logger(&self, filter: &str) -> tracing::Dispatch {
         let (writer, log) = (self.clone(), LogConfig { format: LogFormat::Text, filter: filter.to_owned() });
-        telemetry::logger(&log, move || writer.clone(), false).expect("a filter").0
+        telemetry::logger(&log, Clock::system(), move || writer.clone(), false).expect("a filter").0
     }
 
     /// What was written.
@@ -167,7 +168,7 @@ fn logged(format: LogFormat, has_colours: bool) -> String {
     let kept = Kept::default();
     let writer = kept.clone();
     let log = LogConfig { format, filter: "info".to_owned() };
-    let (logger, _) = telemetry::logger(&log, move || writer.clone(), has_colours).expect("a filter");
+    let (logger, _) = telemetry::logger(&log, Clock::system(), move || writer.clone(), has_colours).expect("a filter");
     let hostile = "a\u{1b}[2J\u{7f}\u{9b}31m\u{202e}\u{2066}\u{2028}\r\nINFO forged";
     let error: &(dyn std::error::Error + 'static) = &std::io::Error::other(hostile);
     tracing::dispatcher::with_default(&logger, || {
@@ -177,6 +178,26 @@ fn logged(format: LogFormat, has_colours: bool) -> String {
         tracing::warn!("a message with {hostile} in it");
     });
     kept.text()
+}
+
+#[test]
+fn a_line_that_a_library_repeats_is_suppressed_for_a_minute() {
+    let (kept, (clock, hand)) = (Kept::default(), Clock::manual(Timestamp(0)));
+    let (writer, log) = (kept.clone(), LogConfig { format: LogFormat::Text, filter: "info".to_owned() });
+    let (logger, _) = telemetry::logger(&log, clock, move || writer.clone(), false).expect("a filter");
+    let repeat = || {
+        for _ in 0..30 {
+            tracing::warn!(target: "actix_http", "a bad response");
+            tracing::warn!(target: "gridhook_deliver", "a line of ours");
+        }
+    };
+    let count = |text: &str| kept.text().lines().filter(|line| line.contains(text)).count();
+    tracing::dispatcher::with_default(&logger, repeat);
+    let lines = || [count("a bad response"), count("a line of ours")];
+    assert_eq!(lines(), [10, 30]);
+    hand.advance(Duration::from_secs(60));
+    tracing::dispatcher::with_default(&logger, repeat);
+    assert_eq!(lines(), [20, 60]);
 }
 
 #[test]

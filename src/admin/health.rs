@@ -289,7 +289,8 @@ fn of_damage(damage: &DamageSummary) -> Vec<String> {
         .take(GAPS_MAX)
         .map(|LogGap { partition, first, count }| {
             let last = first + count - 1;
-            format!("lost to damage: {count} events, sequences {first} to {last} of partition {partition}")
+            let plural = if *count == 1 { "" } else { "s" };
+            format!("lost to damage: {count} event{plural}, sequences {first} to {last} of partition {partition}")
         })
         .collect();
     if damage.gaps.len() > GAPS_MAX {

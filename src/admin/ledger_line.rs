@@ -111,7 +111,9 @@ fn lost(entry: &LedgerEntry) -> String {
     let range = |run: &SeqRun| format!("{} to {}", run.first.0, run.end().0 - 1);
     let ranges: Vec<String> = entry.runs.iter().take(RANGES_MAX).map(range).collect();
     let more = if entry.runs.len() > RANGES_MAX { ", and more" } else { "" };
-    format!("lost to damage of the store: {} events, sequences {}{more}", entry.events(), ranges.join(", "))
+    let count = entry.events();
+    let plural = if count == 1 { "" } else { "s" };
+    format!("lost to damage of the store: {count} event{plural}, sequences {}{more}", ranges.join(", "))
 }
 
 fn lease_sentence(attempt: &str, step: LeaseStep) -> String {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     client::{ClientArgs, ClientError},
-    format::optional,
+    format::{counted, optional},
     output::TextTable,
 };
 use gridhook_api::server::{ListenerView, ProcessView, ServerReport, SettingView};
@@ -45,7 +45,8 @@ fn format_report(report: &ServerReport) -> String {
         format!("cluster         {}", if *cluster { "a node of a cluster" } else { "none" }),
     ];
     for ListenerView { name, open, admitted, refused } in listeners {
-        lines.push(format!("{name:<15} {open} connections open, {admitted} accepted, {refused} refused"));
+        let open = counted(*open, "connection");
+        lines.push(format!("{name:<15} {open} open, {admitted} accepted, {refused} refused"));
     }
     let mut table = TextTable::new(["changed setting", "value", "from"]);
     for SettingView { key, value, origin } in settings {

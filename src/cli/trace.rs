@@ -7,7 +7,7 @@ use url::form_urlencoded;
 
 use super::{
     client::{self, ResourceName, ServerArgs, ServerClient},
-    format::number,
+    format::{counted, number},
     list,
     output::{CommandError, OutputArgs, read},
 };
@@ -175,8 +175,8 @@ fn write_history(history: &DeliveryHistoryView, text: &mut String) {
         text.push_str("\n  more lines exist");
     }
     if let Some(TransformedView { bytes, sha256, excerpt, .. }) = &history.transformed {
-        let excerpt = escape::text(excerpt);
-        write!(text, "\n  transformed to {bytes} bytes, SHA-256 {sha256}\n    body: {excerpt}").ok();
+        let (bytes, excerpt) = (counted(*bytes, "byte"), escape::text(excerpt));
+        write!(text, "\n  transformed to {bytes}, SHA-256 {sha256}\n    body: {excerpt}").ok();
     }
 }
 

@@ -51,7 +51,7 @@ impl LogFilter {
 
 /// Sets up the log of the process.
 pub fn init(log: &config::LogConfig) -> Result<LogFilter, TelemetryError> {
-    let (dispatch, filter) = logger(log, io::stderr, io::stderr().is_terminal())?;
+    let (dispatch, filter) = logger(log, Clock::system(), io::stderr, io::stderr().is_terminal())?;
     dispatch.try_init()?;
     Ok(filter)
 }
@@ -63,6 +63,7 @@ pub fn init(log: &config::LogConfig) -> Result<LogFilter, TelemetryError> {
 /// If the filter is invalid.
 pub fn logger<W: Write + 'static>(
     log: &config::LogConfig,
+    clock: Clock,
     writer: impl Fn() -> W + Send + Sync + 'static,
     has_colours: bool,
 ) -> Result<(Dispatch, LogFilter), TelemetryError> {
@@ -76,7 +77,7 @@ pub fn logger<W: Write + 'static>(
         let subscriber = subscriber.json().flatten_event(true).with_filter_reloading();
         let handle = subscriber.reload_handle();
         let filter = LogFilter(Arc::new(move |filter| handle.reload(filter)));
-        return Ok((subscriber.finish().with(Limit::new(Clock::system())).into(), filter));
+        return Ok((subscriber.finish().with(Limit::new(clock)).into(), filter));
     }
     // Fields are escaped one by one, because the subscriber adds colour codes to the line.
     let fields = format::debug_fn(|writer, field, value| {
@@ -89,7 +90,7 @@ pub fn logger<W: Write + 'static>(
     let subscriber = subscriber.fmt_fields(fields.delimited(" ")).with_filter_reloading();
     let handle = subscriber.reload_handle();
     let filter = LogFilter(Arc::new(move |filter| handle.reload(filter)));
-    Ok((subscriber.finish().with(Limit::new(Clock::system())).into(), filter))
+    Ok((subscriber.finish().with(Limit::new(clock)).into(), filter))
 }
 
 /// Writes the log line by line. A failed write is ignored, because the server must not stop when its log is not read.

@@ -39,7 +39,7 @@ fn a_damaged_store_is_reported_and_takes_events() {
     let reported = readiness(StartPhase::Serving, &journal::JournalState::Writable, &damage);
     assert!(reported.ready);
     expect![[r#"
-        {"ready":true,"phase":"serving","journal":"writable","lostEvents":5,"problems":["lost to damage: 4 events, sequences 7 to 10 of partition 3","lost to damage: 1 events, sequences 20 to 20 of partition 3","the store is damaged: a table of log, owed cannot be read in part; stop the server, and restore a backup or accept the loss with gridhook restore --accept-loss"]}"#]].assert_eq(&serde_json::to_string(&reported).expect("it is JSON"));
+        {"ready":true,"phase":"serving","journal":"writable","lostEvents":5,"problems":["lost to damage: 4 events, sequences 7 to 10 of partition 3","lost to damage: 1 event, sequences 20 to 20 of partition 3","the store is damaged: a table of log, owed cannot be read in part; stop the server, and restore a backup or accept the loss with gridhook restore --accept-loss"]}"#]].assert_eq(&serde_json::to_string(&reported).expect("it is JSON"));
 }
 
 #[test]

@@ -2,14 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use gridhook::{
-    deliver::{Destination, OutgoingRequest, RequestTimeouts, WebhookClient},
-    event::{Schema, WallTime},
+    deliver::{RequestTimeouts, WebhookClient},
     policy::outcome::{Failure, Outcome, RequestResult},
 };
 
-use super::{AMPLE, BRIEF, options, post_to, with_names};
+use super::{AMPLE, BRIEF, options, post_large, post_to, with_names};
 use crate::{
     spec::fact,
     support::{
@@ -88,14 +86,6 @@ async fn a_body_is_read_for_two_seconds_of_a_long_wait() {
     let answer = post_to(&WebhookClient::new(options()), &endpoint.url(), waits).await;
     assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
-}
-
-/// More than the buffers of a connection hold.
-async fn post_large(url: &str, waits: RequestTimeouts) -> RequestResult {
-    let client = WebhookClient::new(options());
-    let destination = Destination::new(url, "s", Schema::EventGrid, Schema::EventGrid, true).expect("a good URL");
-    let outgoing = OutgoingRequest { body: Bytes::from(vec![b' '; 16 << 20]), ..OutgoingRequest::default() };
-    client.post(&destination, outgoing, &waits, WallTime(0)).await
 }
 
 #[actix_rt::test]

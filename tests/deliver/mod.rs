@@ -75,6 +75,14 @@ async fn post_to(client: &WebhookClient, url: &str, waits: RequestTimeouts) -> R
     client.post(&destination, outgoing("[{}]"), &waits, WallTime(0)).await
 }
 
+/// Posts more than the buffers of a connection hold.
+async fn post_large(url: &str, waits: RequestTimeouts) -> RequestResult {
+    let client = WebhookClient::new(options());
+    let destination = Destination::new(url, "s", Schema::EventGrid, Schema::EventGrid, true).expect("a good URL");
+    let outgoing = OutgoingRequest { body: Bytes::from(vec![b' '; 16 << 20]), ..OutgoingRequest::default() };
+    client.post(&destination, outgoing, &waits, WallTime(0)).await
+}
+
 /// A resolver that answers what the test says, by name and number of the lookup.
 struct Scripted<F>(F, Mutex<usize>);
 

@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use gridhook::{
-    deliver::{Destination, OutgoingRequest, RequestTimeouts, WebhookClient, response_head::HEAD_BYTES_MAX},
-    event::{Schema, WallTime},
-    policy::outcome::{Failure, Outcome, RequestResult},
+    deliver::{RequestTimeouts, WebhookClient, response_head::HEAD_BYTES_MAX},
+    policy::outcome::{Failure, Outcome},
 };
 
-use super::{AMPLE, BRIEF, options, post_to};
+use super::{AMPLE, BRIEF, options, post_large, post_to};
 use crate::support::endpoint::{Endpoint, Script, Step, answer};
 
 const PAUSE: Step = Step::Pause(Duration::from_millis(5));
@@ -154,14 +152,6 @@ async fn without_a_final_status_line_there_is_no_decision() {
         assert_ne!(result.outcome, Outcome::Delivered, "{name}");
         assert_eq!(result.status, status, "{name}: {}", result.detail);
     }
-}
-
-/// More than the buffers of a connection hold.
-async fn post_large(url: &str, waits: RequestTimeouts) -> RequestResult {
-    let client = WebhookClient::new(options());
-    let destination = Destination::new(url, "s", Schema::EventGrid, Schema::EventGrid, true).expect("a good URL");
-    let outgoing = OutgoingRequest { body: Bytes::from(vec![b' '; 16 << 20]), ..OutgoingRequest::default() };
-    client.post(&destination, outgoing, &waits, WallTime(0)).await
 }
 
 #[actix_rt::test]

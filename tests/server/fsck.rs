@@ -70,7 +70,7 @@ fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_a
     let (status, reported) = server::fsck_with(&server.data_dir(), &["--output", "json"]);
     let reported: serde_json::Value = serde_json::from_str(&reported).expect("JSON");
     assert!(status.code() == Some(1) && reported["leftovers"][0]["repair"].is_null(), "{reported}");
-    let what = "subscription 7 of partition 1: 0 pending deliveries, 0 dead letters and no cursor";
+    let what = "subscription 7 of partition 1: 0 pending, 0 dead letters and no cursor";
     let complaints = reported["findings"].as_array().expect("a list");
     assert!(complaints.iter().any(|complaint| complaint["problem"] == what), "{reported}");
 
@@ -82,7 +82,7 @@ fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_a
     store.close().expect("closed");
     drop(store);
     let (status, reported) = server::fsck_with(&server.data_dir(), &["--repair"]);
-    assert!(status.success() && reported.ends_with("\n1 records repaired\nthe store is sound\n"), "{reported}");
+    assert!(status.success() && reported.ends_with("\n1 record repaired\nthe store is sound\n"), "{reported}");
 }
 
 #[test]

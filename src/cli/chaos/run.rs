@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     client::{self, ResourceName, ServerClient},
-    format::number as counted,
+    format::{counted, number},
 };
 use gridhook_api::{chaos::ChaosReport, status::SubscriptionStatusView, supervision::SupervisionReport};
 use gridhook_clock::Clock;
@@ -181,7 +181,7 @@ impl ChaosRun {
                 return bar.finish_and_clear();
             }
             let (acknowledged, arrived) = with(&self.ledger, |ledger| ledger.so_far());
-            let counts = [acknowledged, arrived, self.kills.killed.get()].map(counted);
+            let counts = [acknowledged, arrived, self.kills.killed.get()].map(number);
             bar.set_position(passed.as_millis() as u64);
             bar.set_message(format!("{} acknowledged, {} arrived, {} killed", counts[0], counts[1], counts[2]));
             actix_rt::time::sleep(POLL_INTERVAL.min(duration - passed)).await;
@@ -206,7 +206,7 @@ impl ChaosRun {
                     return Ok(false);
                 }
                 let MissingEvents { events } = self.missing();
-                bar.set_message(format!("waiting for {} events", counted(events)));
+                bar.set_message(format!("waiting for {}", counted(events, "event")));
                 bar.tick();
                 actix_rt::time::sleep(POLL_INTERVAL).await;
             }

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use serde::Serialize;
 
 use super::ledger::LedgerSummary;
-use crate::{format::number as counted, output::TextTable};
+use crate::{
+    format::{counted, number},
+    output::TextTable,
+};
 use gridhook_api::supervision::RecoveryView;
 
 /// The recovery times of actors, in milliseconds.
@@ -92,16 +95,14 @@ impl ChaosVerdict {
             let some = self.lost_events.join(", ");
             let waiting =
                 if self.settled { "" } else { "; deliveries are still pending, raise --settle to wait longer" };
-            wrong.push(format!("{} events did not arrive ({some}{}){waiting}", counted(self.lost), self.more()));
+            wrong.push(format!("{} did not arrive ({some}{}){waiting}", counted(self.lost, "event"), self.more()));
         }
         if self.damaged > 0 {
-            wrong.push(format!("{} events arrived damaged", counted(self.damaged)));
+            wrong.push(format!("{} arrived damaged", counted(self.damaged, "event")));
         }
         if self.repeated > self.repeated_allowed {
-            wrong.push(format!(
-                "{} events more were repeated than the faults explain",
-                counted(self.repeated - self.repeated_allowed)
-            ));
+            let more = counted(self.repeated - self.repeated_allowed, "more event");
+            wrong.push(format!("{more} repeated than the faults explain"));
         }
         match wrong.as_slice() {
             [] if self.repeated > 0 => {
@@ -123,22 +124,22 @@ impl fmt::Display for ChaosVerdict {
         let time = Duration::from_secs_f64((self.seconds * 10.0).round() / 10.0);
         writeln!(
             f,
-            "{time:?}, {} events/s, {} subscriptions, seed {}\n",
-            counted(rate.round() as u64),
-            self.subscriptions,
+            "{time:?}, {} events/s, {}, seed {}\n",
+            number(rate.round() as u64),
+            counted(self.subscriptions as u64, "subscription"),
             self.seed
         )?;
         let PublishedCount { requests, refused, unknown } = self.requests;
         let RecoveryTimes { count, p50, p99, longest } = self.restarts;
         let millis = |time: Option<f64>| time.map_or("-".to_owned(), |time| format!("{time:.1}ms"));
         let faults = self.injected.iter().filter(|(_, count)| **count > 0);
-        let faults: Vec<String> = faults.map(|(name, count)| format!("{name} {}", counted(*count))).collect();
-        let mut table = TextTable::new(["acknowledged", &counted(self.acknowledged), ""]);
-        let mut line = |name: &str, number: u64, more: String| table.line([name.to_owned(), counted(number), more]);
-        line("requests", requests, format!("{} refused, {} without a response", counted(refused), counted(unknown)));
-        line("arrived", self.arrived, format!("of {}", counted(self.expected)));
+        let faults: Vec<String> = faults.map(|(name, count)| format!("{name} {}", number(*count))).collect();
+        let mut table = TextTable::new(["acknowledged", &number(self.acknowledged), ""]);
+        let mut line = |name: &str, count: u64, more: String| table.line([name.to_owned(), number(count), more]);
+        line("requests", requests, format!("{} refused, {} without a response", number(refused), number(unknown)));
+        line("arrived", self.arrived, format!("of {}", number(self.expected)));
         line("lost", self.lost, String::new());
-        line("repeated", self.repeated, format!("allowed {}", counted(self.repeated_allowed)));
+        line("repeated", self.repeated, format!("allowed {}", number(self.repeated_allowed)));
         line("damaged", self.damaged, String::new());
         line("restarts", count, format!("p50 {}, p99 {}, longest {}", millis(p50), millis(p99), millis(longest)));
         line("injected", self.fault_count(), faults.join(", "));

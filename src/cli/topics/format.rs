@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     client,
-    format::{self, NONE, number, optional, text},
+    format::{self, NONE, counted, number, optional, text},
     output::TextTable,
 };
 use gridhook_api::{
@@ -92,7 +92,7 @@ impl TopicResource {
                 facts.extend([
                     ("input schema", text(&properties.input_schema)),
                     ("edition", text(&properties.edition)),
-                    ("retention", format!("{} days", properties.event_retention_in_days)),
+                    ("retention", counted(properties.event_retention_in_days.into(), "day")),
                     ("duplicate window", optional(window, text)),
                     ("schema validation", optional(properties.schema_validation, |mode| mode.to_string())),
                     ("partitions", optional(properties.partition_count, |count| count.to_string())),
@@ -158,9 +158,9 @@ pub(super) fn shown(parts: &TopicParts) -> String {
     };
     let mut lines = format!("{}\nevent subscriptions  {}", topic.summary(), format::list(subscriptions));
     if let Some(TopicStatusView { full, largest_backlog: Some(BacklogView { subscription, bytes }), .. }) = status {
-        let (subscription, bytes) = (text(subscription), number(*bytes));
+        let (subscription, bytes) = (text(subscription), counted(*bytes, "byte"));
         let full = if *full { "full; publishers are refused" } else { "almost full" };
-        lines.push_str(&format!("\nbacklog              {full}; {subscription} is furthest behind, by {bytes} bytes"));
+        lines.push_str(&format!("\nbacklog              {full}; {subscription} is furthest behind, by {bytes}"));
     }
     if let Some(TopicStatusView { duplicate_events: events @ 1.., .. }) = status {
         lines.push_str(&format!("\nduplicates           {}", number(*events)));
