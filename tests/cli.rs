@@ -174,12 +174,13 @@ fn the_listener_prints_published_events() {
 fn the_listener_prints_json_for_machines() {
     let mut listening = Listening::start(&["--output", "json"]);
     let headers = [("aeg-delivery-count", "2"), ("aeg-subscription-name", "ALL")];
-    let answer = listening.request("POST", &headers, &format!("[{}]", event(7)));
+    let event = r#"{"id":"7","data":{"z":12.50,"a":9007199254740993}}"#;
+    let answer = listening.request("POST", &headers, &format!("[{event}]"));
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    let mut printed: Value = serde_json::from_str(&listening.whole_line()).expect("JSON");
-    printed["time"] = json!("now");
-    let expected = json!({"time": "now", "status": 200, "subscription": "ALL", "deliveryCount": 2, "event": event(7)});
-    assert_eq!(printed, expected);
+    let line = listening.whole_line();
+    let (_, rest) = line.split_once(r#","status""#).expect("a time, then the status");
+    let expected = format!(r#":200,"subscription":"ALL","deliveryCount":2,"event":{event}}}"#);
+    assert_eq!((serde_json::from_str::<Value>(&line).is_ok(), rest.trim_end()), (true, &*expected));
 }
 
 #[test]

@@ -4,13 +4,14 @@ use std::{
     fs,
     path::Path,
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use expect_test::{Expect, expect};
 
 use crate::support::{
-    server::{Server, operator},
-    sink::Sink,
+    server::{Server, operator, wait_for},
+    sink::{Behavior, Sink},
 };
 
 /// The folder that the commands run in.
@@ -401,13 +402,34 @@ fn server_errors_say_what_to_do() {
 
         SUBSCRIPTION    HEALTH   DELIV/S  REQ/S  FAIL/S  OK  BACKLOG  AGE  PENDING  IN FLIGHT  DEAD LETTERS"#]]
     .assert_eq(&lines.join("\n"));
+    // One of a thing.
+    let done = |line: &str| operator(&server, &line.split(' ').collect::<Vec<_>>()).expect("it is done");
+    done("topics create domains/shop");
+    let supervised = done("supervision --topic domains/shop");
+    assert!(supervised.starts_with("1 actor, 0 restarted"), "{supervised}");
+    done("topics create namespaces/plant");
+    let topic = done("topics create namespaces/plant/topics/heat");
+    assert!(topic.lines().any(|line| line == "retention            1 day"), "{topic}");
+    let listeners = done("server");
+    assert!(listeners.contains(" open, ") && !listeners.contains(" 1 connections"), "{listeners}");
+    sink.set("/b", Behavior::Answer(500));
+    let endpoint = sink.url("/b");
+    done(&format!("subscriptions create orders sick --endpoint {endpoint} --max-attempts 1"));
+    let folder = folder();
+    let file = folder.path().join("event.json");
+    let event =
+        r#"{"id": "1", "eventType": "A", "subject": "/a", "eventTime": "2026-01-01T00:00:00Z", "dataVersion": "1"}"#;
+    fs::write(&file, event).expect("a file");
+    done(&format!("publish orders {}", file.display()));
+    wait_for("a failure", Duration::from_secs(60), || {
+        done("subscriptions show orders sick").contains("health            healthy, the last request failed\n")
+    });
     let listening = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let at = listening.local_addr().expect("its address").to_string();
-    let error = output_text(folder().path(), &["listen", "--listen", &at], &[]);
+    let error = output_text(folder.path(), &["listen", "--listen", &at], &[]);
     assert_eq!(error, format!("gridhook: cannot listen on {at}: Address already in use (os error 98)"));
 
     // A new event subscription below a new topic is shown with what the file says of it.
-    let folder = folder();
     let file = folder.path().join("new.toml");
     let declared = "[topics.new.eventSubscriptions.billing]\nendpointUrl = \"https://a/hook?code=secret\"\n\
                     filter = { includedEventTypes = [\"A\"] }\n[topics.new]\ntags = { team = \"shop\" }\n";

@@ -16,7 +16,7 @@ use actix_web::{
     http::{Method, StatusCode, header},
     web,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
@@ -180,17 +180,23 @@ impl ListenEndpoint {
                 format!("{time} {status} {event_type} subject={subject} id={id} delivery-count={count}")
             };
             let json = || {
-                print::json_line(&serde_json::json!({
-                    "time": time.to_string(),
-                    "status": status,
-                    "subscription": subscription,
-                    "deliveryCount": count.parse::<u32>().ok(),
-                    "event": event,
-                }))
+                let delivery_count = count.parse().ok();
+                print::json_line(&ReceivedLine { time: time.to_string(), status, subscription, delivery_count, event })
             };
             self.out(&self.flags.printed.line(json, text));
         }
     }
+}
+
+/// A line of JSON. The event is as it was received, with its own digits and order of keys.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ReceivedLine<'a> {
+    time: String,
+    status: u16,
+    subscription: &'a str,
+    delivery_count: Option<u32>,
+    event: &'a RawValue,
 }
 
 /// The printed properties of an event, in either schema.

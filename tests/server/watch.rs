@@ -95,6 +95,8 @@ fn top_is_watched_in_a_terminal_which_is_as_it_was_afterwards() {
     let is_first = |screen: &str| screen.lines().nth(4).is_some_and(|line| line.starts_with("orders/sick"));
     let screen = terminal.wait_until("the sick one", |screen| screen.contains("by health") && is_first(screen));
     assert!(screen.contains("probe"), "{screen}");
+    terminal.press("d");
+    terminal.wait_until("another order", |screen| screen.contains("sorted by dead letters"));
     terminal.resize(60, 4);
     let screen = terminal
         .wait_until("a small screen", |screen| screen.lines().count() <= 4 && screen.contains("event subscriptions"));
