@@ -46,12 +46,15 @@ impl Stranger {
     }
 }
 
+/// The arguments and the variables of a command.
+type CommandRun<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)]);
+
 #[test]
 fn the_token_of_this_machine_is_not_sent_to_strangers() {
     let (stranger, folder) = (Stranger::listen(), Folder::with_token("the-local-token"));
     let foreign = stranger.foreign();
     folder.run(&["context", "add", "prod", "--server", &foreign], &[]);
-    let runs: [(&[&str], &[(&str, &str)]); 5] = [
+    let runs: [CommandRun<'_>; 5] = [
         (&["topics", "list", "--server", &foreign], &[]),
         (&["topics", "list"], &[("GRIDHOOK_SERVER", &foreign)]),
         (&["topics", "list", "--context", "prod"], &[]),
