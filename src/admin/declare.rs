@@ -54,7 +54,7 @@ async fn put(control: &Control, resource: &DeclaredResource) -> Result<Applied, 
     let caller = &permissions.caller;
     let input =
         Input { control, caller, permissions, path: &target, body: body.as_bytes(), lock, is_conditional: false };
-    let difference = operation.difference(input)?;
+    let difference = operation.difference(input).await?;
     if difference.exists && difference.changes.is_empty() {
         return Ok(Applied::Unchanged);
     }

@@ -31,7 +31,11 @@ use crate::{
     shares,
 };
 use gridhook_api::{resource::Page, topic::SharedAccessKeys, what_if::Difference};
-use gridhook_engine::control::registry::TopicHandle;
+use gridhook_compute::Meter;
+use gridhook_engine::control::{
+    catalogue::{self, InvalidCatalogue},
+    registry::TopicHandle,
+};
 use gridhook_record::{
     azure_properties::Identity,
     namespace::NamespaceRecord,
@@ -153,13 +157,14 @@ pub(super) async fn put(input: Input<'_>, path: TopicPath) -> Result<HttpRespons
     let control = input.control;
     let (existing, mut planned) = planned_change(input, path)?;
     planned.system_data = control.stamp(input.caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
-    Ok(shown(control, HttpResponse::Created(), &*save(control, planned).await?))
+    Ok(shown(control, HttpResponse::Created(), &*save(input, planned).await?))
 }
 
 /// The changes that a PUT would make.
-pub(super) fn difference(input: Input<'_>, path: TopicPath) -> Result<Difference, AdminError> {
+pub(super) async fn difference(input: Input<'_>, path: TopicPath) -> Result<Difference, AdminError> {
     let set = if path.namespace.is_some() { namespace_topic::set } else { set };
     let (existing, planned) = planned_change(input, path)?;
+    check_event_types(input, &planned).await?;
     Ok(difference_between(existing.map(|existing| set(&existing)).as_ref(), &set(&planned)))
 }
 
@@ -196,7 +201,7 @@ pub(super) async fn patch(call: Call<'_>, path: &TopicPath) -> Result<HttpRespon
     let requested = RequestedTopic::patch(&topic.record(), call.body)?;
     let mut record = update(control, &topic, requested)?;
     record.system_data = control.stamp(call.caller, Some(record.system_data.as_ref()));
-    let saved = save(control, record).await?;
+    let saved = save(call.input, record).await?;
     // As in Azure.
     let response = if saved.namespace.is_some() { HttpResponse::Ok() } else { HttpResponse::Created() };
     Ok(shown(control, response, &saved))
@@ -236,8 +241,27 @@ pub(super) fn identify(requested: Option<&mut Identity>, before: Option<&Identit
     }
 }
 
-pub(super) async fn save(control: &Control, record: TopicRecord) -> Result<Arc<TopicRecord>, AdminError> {
-    let saved = control.registry.put_topic(record).await?.record();
+/// Checks the event types of a topic if they are new. Schemas are compiled and tried with their examples.
+pub(super) async fn check_event_types(input: Input<'_>, planned: &TopicRecord) -> Result<(), AdminError> {
+    let Some(info) = &planned.azure_properties.event_type_info else { return Ok(()) };
+    let existing = input.control.registry.topic(&planned.key()).map(|topic| topic.record());
+    if existing.is_some_and(|existing| existing.azure_properties.event_type_info.as_ref() == Some(info)) {
+        return Ok(());
+    }
+    let info = info.clone();
+    let check = |meter: Meter| async move { catalogue::check_in_slices(&info, &meter).await };
+    match input.control.compute(input.caller, check).await?? {
+        Ok(()) => Ok(()),
+        Err(InvalidCatalogue { at, problem }) => {
+            let dot = if at.is_empty() { "" } else { "." };
+            Err(InvalidRequest::new(format!("properties.eventTypeInfo.inlineEventTypes{dot}{at}"), problem).into())
+        }
+    }
+}
+
+pub(super) async fn save(input: Input<'_>, record: TopicRecord) -> Result<Arc<TopicRecord>, AdminError> {
+    check_event_types(input, &record).await?;
+    let saved = input.control.registry.put_topic(record).await?.record();
     info!(topic = saved.key(), edition = saved.edition, "topic saved");
     Ok(saved)
 }
