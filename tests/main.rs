@@ -9,6 +9,7 @@ mod cli;
 mod client;
 mod clock;
 mod cluster;
+mod compute;
 mod config;
 mod conformance;
 mod console;

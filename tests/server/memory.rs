@@ -56,23 +56,24 @@ fn budgets_are_made_to_fit_and_too_little_is_refused() {
     let budgets = |config: &Config| {
         let Config { publish, topic, journal, delivery, limits, .. } = config;
         let (cache, buffers) = (journal.block_cache_bytes, journal.write_buffer_bytes);
-        let sizes = [publish.bytes_in_flight, topic.recent_events_bytes, cache, buffers, limits.read_bytes];
-        (sizes, delivery.concurrency)
+        let (reads, compute) = (limits.read_bytes, limits.compute_bytes);
+        let sizes = [publish.bytes_in_flight, topic.recent_events_bytes, cache, buffers, reads, compute];
+        (sizes, delivery.bytes_in_flight)
     };
     let whole = budgets(&defaults());
-    let mut last = ([0; 5], 0);
+    let mut last = ([0; 6], 0);
     for mib in [112, 128, 160, 256, 384, 512, 4096] {
         let mut config = defaults();
         fit(&mut config, mib * MIB).expect("it fits");
         let now = budgets(&config);
-        let sum: usize = now.0.iter().sum();
+        let sum: usize = now.0.iter().sum::<usize>() + now.1;
         assert!((sum as u64) < mib * MIB, "{now:?} in {mib} MiB");
         assert!(now.0.iter().zip(last.0).all(|(now, last)| *now >= last) && now.1 >= last.1, "more room is more");
         assert!(now.0.iter().zip(whole.0).all(|(now, whole)| *now <= whole), "never more than was asked for");
         assert!(config.publish.bytes_in_flight >= config.publish.request_bytes, "the largest request is taken");
         if mib == 512 {
-            assert_eq!(now.0, whole.0, "requests beyond the first give way before anything else");
-            assert!((16..whole.1).contains(&now.1), "{now:?}");
+            assert_eq!(now.0, whole.0, "bodies in flight beyond the first give way before anything else");
+            assert!((16 << 20..whole.1).contains(&now.1), "{now:?}");
         }
         last = now;
     }

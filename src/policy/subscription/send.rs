@@ -26,7 +26,7 @@ use crate::{
     record::{BLOCKING, DueKey, FetchedPending, Health, OPEN_EVENTS_MAX, PendingDelivery, SeqRuns, Traffic, is_exempt},
     retry_window::WindowEntry,
 };
-use gridhook_event::{Event, Lane, Seq, Timestamp};
+use gridhook_event::{Event, Lane, Seq, Timestamp, Transformation};
 
 /// Events with an outcome that a lane has yet to pass. With more, because a damaged log has none that can be read, the lane is
 /// not read on before it has passed some.
@@ -116,13 +116,27 @@ impl Subscription {
         self.finish_lease_round(effects);
     }
 
-    /// Gives up the events of a batch that expired or cannot be transformed; returns the others, transformed. The later
-    /// ones of the same order key are held back: the key may be blocked, and no write has the end of the event.
+    /// The events with what is delivered instead of them. Their size decides which of them are in a request.
+    pub(super) fn transform_all(&self, events: Vec<Event>) -> Vec<Event> {
+        if self.settings.transform.is_none() {
+            return events;
+        }
+        events.into_iter().map(|event| self.transform(event)).collect()
+    }
+
+    fn transform(&self, event: Event) -> Event {
+        match &self.settings.transform {
+            Some(program) => program.transform(event, self.settings.batch.schema),
+            None => event,
+        }
+    }
+
+    /// Gives up the events of a batch that expired or cannot be transformed; returns the others. The later ones of the same
+    /// order key are held back: the key may be blocked, and no write has the end of the event.
     fn prepare(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) -> Vec<ReadyEvent> {
         if self.settings.transform.is_none() && !batch.iter().any(|ready| self.is_expired(ready, now)) {
             return batch;
         }
-        let (program, schema) = (self.settings.transform.clone(), self.settings.batch.schema);
         let mut given_up: HashSet<OrderHash> = HashSet::new();
         let prepared = |ready: ReadyEvent| {
             if self.is_expired(&ready, now) {
@@ -134,15 +148,12 @@ impl Subscription {
                 self.set_aside(ready, now);
                 return None;
             }
-            match program.as_ref().map(|program| program.apply(&ready.event, schema)) {
-                None => Some(ready),
-                Some(Ok(result)) => Some(ReadyEvent { event: ready.event.delivered_as(result), ..ready }),
-                Some(Err(error)) => {
-                    given_up.extend(ready.order);
-                    self.fail_transformation(ready.item, error.to_string(), now);
-                    None
-                }
+            if let Some(Transformation::Failed(reason)) = ready.event.transformation() {
+                given_up.extend(ready.order);
+                self.fail_transformation(ready.item, reason.clone(), now);
+                return None;
             }
+            Some(ready)
         };
         batch.into_iter().filter_map(prepared).collect()
     }
@@ -168,7 +179,7 @@ impl Subscription {
         if self.is_pulled() {
             return self.is_wanted() && !self.endpoint.is_shut() && !self.reads_log_first();
         }
-        self.requests.has_room() && self.endpoint.free_requests(self.requests.count(), now) > 0
+        self.bytes_left > 0 && self.requests.has_room() && self.endpoint.free_requests(self.requests.count(), now) > 0
     }
 
     /// Maximum events that leave together.
@@ -271,6 +282,7 @@ impl Subscription {
             let item = SendItem { lane, seq, appended, attempts, due, since };
             match event {
                 Some(event) => {
+                    let event = self.transform(event);
                     let group = PropertyGroup::of(&self.settings.grouping, &event);
                     let ready = ReadyEvent { item, event, last, group, order: None };
                     if self.is_pulled() {
@@ -395,6 +407,8 @@ impl Subscription {
         // With the exact capacity: `unzip` makes room for four, and most batches have one event.
         let (mut items, mut events) = (Vec::with_capacity(batch.len()), Vec::<Event>::with_capacity(batch.len()));
         for ReadyEvent { item, event, .. } in batch {
+            let bytes = event.delivered_len(self.settings.batch.schema);
+            self.bytes_left = self.bytes_left.saturating_sub(bytes);
             items.push(item);
             events.push(event);
         }
