@@ -64,18 +64,19 @@ impl Subscription {
     ///
     /// The order within a stage does not matter.
     pub(super) fn pump(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {
-        let dead_lettering = self.is_dead_lettering(now);
-        self.assign_lanes(effects, now);
-        self.forget_unsendable(dead_lettering, now);
-
-        self.give_up_unsent(effects, dead_lettering, now);
-        self.send_batches(effects, now);
-
-        self.read_ahead(effects, dead_lettering, now);
-        if self.end_finished(now) {
-            // Others may have waited for the lane: events that expired behind it, or the live lane for a probe.
+        loop {
+            let dead_lettering = self.is_dead_lettering(now);
             self.assign_lanes(effects, now);
+            self.forget_unsendable(dead_lettering, now);
+
+            self.give_up_unsent(effects, dead_lettering, now);
+            self.send_batches(effects, now);
+
             self.read_ahead(effects, dead_lettering, now);
+            // Others may have waited for a lane that ended: events that expired behind it, or the live lane for a probe.
+            if !self.end_finished(now) {
+                return;
+            }
         }
     }
 
@@ -99,10 +100,12 @@ impl Subscription {
 
     fn send_batches(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {
         while !self.pending_write.is_ahead() && self.has_room(now) {
+            let held_back = self.held_back();
             let batch = self.next_of_all(now);
-            if batch.is_empty() {
+            if batch.is_empty() && self.held_back() == held_back {
                 break;
             }
+            // Behind events that are held back now, others may leave.
             let batch = self.prepare(batch, now);
             if batch.is_empty() {
                 continue;
@@ -166,12 +169,20 @@ impl Subscription {
         self.ask_for_jobs(effects, self.is_wanted() && is_open, now);
     }
 
-    /// Returns whether a lane has ended.
+    /// Returns whether a lane has ended, or has room again.
     fn end_finished(&mut self, now: Timestamp) -> bool {
+        let was_full = self.is_any_full();
         self.pass_skipped(now);
         let has_ended = self.drop_finished();
         self.end_jobs(now);
-        has_ended
+        has_ended || was_full && !self.is_any_full()
+    }
+
+    /// Whether a lane waits because of events that have an outcome and are not passed.
+    fn is_any_full(&self) -> bool {
+        let is_full =
+            |(index, lane): (usize, &LaneReader)| lane.done_count() >= DONE_READ_MAX || self.open_room(index) == 0;
+        self.lanes.iter().enumerate().any(is_full)
     }
 
     /// Whether anything may leave now: a request has room, or a pull client waits.
@@ -179,7 +190,13 @@ impl Subscription {
         if self.is_pulled() {
             return self.is_wanted() && !self.endpoint.is_shut() && !self.reads_log_first();
         }
-        self.bytes_left > 0 && self.requests.has_room() && self.endpoint.free_requests(self.requests.count(), now) > 0
+        self.has_resources() && self.endpoint.free_requests(self.requests.count(), now) > 0
+    }
+
+    /// Whether there are a file descriptor and memory for another request; a pull client needs none. Their release wakes the
+    /// subscription.
+    pub(super) fn has_resources(&self) -> bool {
+        self.is_pulled() || self.requests.has_room() && self.bytes_left > 0
     }
 
     /// Maximum events that leave together.
@@ -197,8 +214,9 @@ impl Subscription {
     /// Gives up ready events while events are dead-lettered in probation.
     fn give_up_ready(&mut self, now: Timestamp) {
         while !self.pending_write.is_ahead() {
+            let held_back = self.held_back();
             let batch = self.next_batch(now);
-            if batch.is_empty() {
+            if batch.is_empty() && self.held_back() == held_back {
                 break;
             }
             for ready in batch {
