@@ -366,7 +366,7 @@ impl<'a> BoundedSchema<'a, '_> {
             }
             ("items" | "contains" | "additionalProperties" | "propertyNames", _)
             | ("unevaluatedItems" | "unevaluatedProperties", _) => self.schema(value, depth + 1)?.each(),
-            ("anyOf" | "oneOf" | "not" | "if" | "then" | "else", _) => {
+            ("anyOf" | "oneOf" | "if" | "then" | "else", _) => {
                 // A verdict, and what a parent wants to know of it.
                 self.schema(value, depth + 1)?.scaled(2.0)
             }
