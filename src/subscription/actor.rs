@@ -392,10 +392,11 @@ impl SubscriptionActor {
                 None
             }
             Effect::ReadDue { of, from } => {
-                let answer =
-                    self.context.journal.reads().due_of(self.shared.subscription_key, of, from, retry_window::WINDOW);
+                let reads = self.context.journal.reads().clone();
+                let subscription_key = self.shared.subscription_key;
                 self.await_report(async move {
-                    answer.await.map(|(keys, all)| SharedStateMessage::Input(Input::DueRead { of, keys, all }))
+                    let (keys, all) = reads.due_of(subscription_key, of, from, retry_window::WINDOW).await?;
+                    Ok(SharedStateMessage::Input(Input::DueRead { of, keys, all }))
                 });
                 None
             }
