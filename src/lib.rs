@@ -6,6 +6,7 @@ pub use gridhook_chaos as chaos;
 pub use gridhook_cli as cli;
 pub use gridhook_clock as clock;
 pub use gridhook_cluster as cluster;
+pub use gridhook_compute as compute;
 pub use gridhook_config as config;
 pub use gridhook_dashboard as dashboard;
 pub use gridhook_dead_letter as dead_letter;

@@ -249,6 +249,23 @@ fn a_clock_pauses_expiry_after_a_jump_until_it_is_confirmed_or_the_time_is_over(
 }
 
 #[test]
+fn a_confirmed_clock_that_is_ahead_is_followed_at_once_and_one_that_is_behind_at_the_next_start() {
+    let skew = Skew::default();
+    let clock = Clock::skewed(skew.clone());
+    skew.ahead(seconds(7_200));
+    assert!(clock.wall().seconds_ahead_of(clock.now()) > 7_000.0, "time does not jump by itself");
+    clock.confirm();
+    let confirmed = clock.now();
+    assert!(clock.wall().seconds_ahead_of(confirmed).abs() < 1.0);
+
+    skew.ahead(Duration::ZERO);
+    clock.confirm();
+    assert!(clock.now() >= confirmed, "time never goes back");
+    let past = clock.past(Some("b")).expect("a clock of the machine");
+    assert!(clock.wall().seconds_ahead_of(past.reported).abs() < 1.0);
+}
+
+#[test]
 fn a_past_time_is_converted_to_the_wall_clock_of_now() {
     let skew = Skew::default();
     let clock = Clock::skewed(skew.clone());

@@ -5,15 +5,24 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use gridhook::{
     clock::Clock,
+    compute::{Compute, ComputeCaller, ComputeLimits},
     control::registry::{ChangeBasis, ChaosVictim, Registry, SubscriptionHandle, TopicHandle},
-    deliver::HttpTarget,
-    event::{PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, Timestamp},
+    deliver::{HttpTarget, bodies::BodyBudget},
+    event::{Event, EventRanges, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange, Timestamp},
+    fanout::index::TopicIndex,
+    journal::Journal,
     policy::{
         SubscriptionSettings,
         lane::LaneReader,
         record::{Command, Cursor, PaceRecord},
+        transform::Transform,
+    },
+    publish::{
+        PublishLimits,
+        schema::{self, EventTarget, RequestContent},
     },
     record::subscription::{StartsFrom, SubscriptionRecord},
     subscription::{DeliveryPlan, SharedState},
@@ -23,9 +32,9 @@ use gridhook::{
 use crate::{
     support::chunks::sealed,
     support::{
-        endpoint::{Endpoint, answer},
+        endpoint::{Endpoint, Step, answer},
         memory_store::MemoryStore,
-        publisher::{journaled_registry, registry_with_check_interval, rules, topic},
+        publisher::{computing_registry, journaled_registry, registry_with_check_interval, rules, topic},
     },
 };
 
@@ -272,6 +281,129 @@ async fn a_subscription_with_an_event_now_and_then_keeps_its_actor() {
     let incarnations = topic.supervised().iter().map(|(_, supervision, _)| supervision.incarnation).sum::<u64>();
     assert!(incarnations <= 1 + stalls, "{incarnations} actors for 60 events and {stalls} stalls");
     wait_until("no actor", || shared.has_no_actor()).await;
+}
+
+#[actix_web::test]
+async fn an_event_is_matched_with_many_subscriptions_in_parts() {
+    let (registry, _clock, _hand) = registry_with_check_interval(&MemoryStore::new(), CHECK_INTERVAL);
+    let topic = put(&registry).await;
+    let record = subscription("http://127.0.0.1:9/");
+    registry.put_subscription("orders", record, ChangeBasis::Any).await.expect("a subscription");
+    let plan = topic.shared("audit").expect("it is there").plan();
+    let index = TopicIndex::new(vec![plan; 1_200]);
+    let (wire, whole) = (Bytes::from_static(b"{}"), TextRange { start: 0, len: 2 });
+    let event = Event::new(Seq(1), Timestamp(0), Schema::EventGrid, wire, whole, EventRanges::default());
+    let mut matching = index.begin(vec![event], 2).expect("an event");
+    let costs: Vec<usize> = std::iter::from_fn(|| index.advance(&mut matching)).collect();
+    assert!(costs.len() == 3 && costs.iter().all(|cost| *cost < 256 * 1024), "{costs:?}");
+}
+
+/// Publishes events with these data.
+async fn publish(journal: &Journal, topic: &TopicHandle, data: &[String]) {
+    let event = |data: &String| {
+        format!(
+            r#"{{"id":"1","subject":"/s","eventType":"T","eventTime":"2026-11-20T10:00:00Z","dataVersion":"1","data":{data}}}"#
+        )
+    };
+    let body = format!("[{}]", data.iter().map(event).collect::<Vec<_>>().join(","));
+    let content = RequestContent { content_type: Some("application/json"), attributes: Vec::new() };
+    let target = EventTarget::of(&topic.record());
+    let draft = schema::read(&target, &content, &body.into(), &PublishLimits::default()).expect("events");
+    journal.publish(topic.partition(), draft.into_chunks(), None).await.expect("published");
+}
+
+#[actix_web::test]
+async fn a_costly_transformation_delays_no_other_subscription_of_its_thread() {
+    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let compute = Compute::new(ComputeLimits { threads: 1, ..ComputeLimits::default() });
+    let bodies = BodyBudget::default();
+    let (registry, journal, _clock, _hand) =
+        computing_registry(&MemoryStore::new(), CHECK_INTERVAL, compute.clone(), bodies);
+    let topic = put(&registry).await;
+    for (name, expression) in [("costly", "[@, @, @, data]"), ("plain", "")] {
+        let transform = Transform { body: Some(expression.to_owned()), ..Transform::default() };
+        let record = SubscriptionRecord {
+            name: serde_json::from_value(name.into()).expect("a name"),
+            transform: (!expression.is_empty()).then(|| Box::new(transform)),
+            ..subscription(&endpoint.url())
+        };
+        registry.put_subscription("orders", record, ChangeBasis::Any).await.expect("a subscription");
+    }
+    let [costly, plain] = ["costly", "plain"].map(|name| topic.shared(name).expect("it is there"));
+    // The only thread that computes is busy until the test ends that.
+    let (free, is_free) = std::sync::mpsc::channel::<()>();
+    let busy = compute.run(ComputeCaller::Operator("test".to_owned()), |_| async move { is_free.recv().is_ok() });
+    let test = async {
+        publish(&journal, &topic, &[format!("\"{}\"", "x".repeat(50_000))]).await;
+        wait_until("the delivery without a transformation", || plain.state().cursor.counters.delivered == 1).await;
+        assert_eq!((costly.state().cursor.counters.delivered, costly.in_flight()), (0, 0), "it is made elsewhere");
+        free.send(()).expect("it waits");
+        wait_until("the transformed delivery", || costly.state().cursor.counters.delivered == 1).await;
+        // A small event is transformed at once.
+        let (free, is_free) = std::sync::mpsc::channel::<()>();
+        let busy = compute.run(ComputeCaller::Operator("test".to_owned()), |_| async move { is_free.recv().is_ok() });
+        let small = async {
+            publish(&journal, &topic, &["1".to_owned()]).await;
+            wait_until("the small delivery", || costly.state().cursor.counters.delivered == 2).await;
+            free.send(()).expect("it waits");
+        };
+        assert_eq!(tokio::join!(busy, small).0, Ok(true));
+    };
+    assert_eq!(tokio::join!(busy, test).0, Ok(true));
+}
+
+#[actix_web::test]
+async fn what_many_events_are_transformed_to_is_read_and_sent_in_parts() {
+    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let (registry, journal, _clock, _hand) = journaled_registry(&MemoryStore::new(), CHECK_INTERVAL);
+    let topic = put(&registry).await;
+    let transform = Transform { body: Some("[@, @, @, @]".to_owned()), ..Transform::default() };
+    let mut record = SubscriptionRecord { transform: Some(Box::new(transform)), ..subscription(&endpoint.url()) };
+    record.webhook.max_events_per_batch = 5000;
+    record.webhook.preferred_batch_size_in_kilobytes = 1024;
+    registry.put_subscription("orders", record, ChangeBasis::Any).await.expect("a subscription");
+    let shared = topic.shared("audit").expect("it is there");
+    // 400 KiB that become 1.6 MB.
+    publish(&journal, &topic, &vec![format!("\"{}\"", "x".repeat(4_000)); 100]).await;
+    wait_until("all deliveries", || shared.state().cursor.counters.delivered == 100).await;
+    assert_eq!(shared.state().cursor.counters.filtered, 0);
+    let sizes: Vec<usize> = endpoint.requests().iter().map(|request| request.body.len()).collect();
+    assert!(sizes.len() >= 2 && sizes.iter().all(|bytes| *bytes <= 1024 * 1024), "{sizes:?}");
+    assert!(sizes.iter().sum::<usize>() > 1_600_000, "{sizes:?}");
+}
+
+#[actix_web::test]
+async fn bodies_in_flight_are_bounded_and_identical_ones_are_one() {
+    let (silent, healthy) = (Endpoint::start(vec![vec![Step::Hang]]), Endpoint::start(vec![answer(200, "", "")]));
+    let bodies = BodyBudget::new(1_000_000);
+    let (registry, journal, _clock, _hand) =
+        computing_registry(&MemoryStore::new(), CHECK_INTERVAL, Compute::default(), bodies.clone());
+    let topic = put(&registry).await;
+    let named = |name: String, url: String| SubscriptionRecord {
+        name: serde_json::from_value(name.into()).expect("a name"),
+        ..subscription(&url)
+    };
+    for number in 0..20 {
+        let record = named(format!("silent{number}"), silent.url());
+        registry.put_subscription("orders", record, ChangeBasis::Any).await.expect("a subscription");
+    }
+    registry.put_subscription("orders", named("audit".to_owned(), healthy.url()), ChangeBasis::Any).await.expect("one");
+    let shared = topic.shared("audit").expect("it is there");
+    let events: Vec<String> = (0..10).map(|number| format!("\"{number}{}\"", "x".repeat(200_000))).collect();
+    let mut most = 0;
+    for event in &events {
+        publish(&journal, &topic, std::slice::from_ref(event)).await;
+        most = most.max(bodies.bytes().0);
+    }
+    wait_until("every delivery beside silent endpoints", || {
+        most = most.max(bodies.bytes().0);
+        shared.state().cursor.counters.delivered == 10
+    })
+    .await;
+    let in_flight: usize =
+        (0..20).map(|number| topic.shared(&format!("silent{number}")).expect("it").in_flight()).sum();
+    assert!(in_flight >= 20, "identical bodies are one: {in_flight} requests of 200 kB in 1 MB");
+    assert!(most <= 1_000_000 + 250_000, "{most} bytes; the last request may exceed the budget");
 }
 
 #[actix_web::test]

@@ -10,6 +10,7 @@ mod client;
 mod clock;
 mod cluster;
 mod commands;
+mod compute;
 mod config;
 mod conformance;
 mod console;

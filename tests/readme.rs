@@ -638,8 +638,8 @@ fn every_claim_names_a_test() {
 /// Sentences of the README and the manual that no line of the table of tests is about, and the test of each.
 const PROMISES: [(&str, &str); 4] = [
     (
-        "224 MiB with the defaults, and the program itself",
-        "server::memory::in_a_small_control_group_large_events_for_a_dead_endpoint_do_not_end_the_server",
+        "488 MiB with the defaults, what is computed, and the program itself",
+        "server::memory::with_all_budgets_full_memory_stays_below_their_sum",
     ),
     (
         "all files have mode 0600, whatever the umask",

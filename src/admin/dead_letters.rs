@@ -16,6 +16,7 @@ use self::body::{dead_letter_query, is_empty_filter, problem_views};
 use super::{
     AdminError, Control,
     arm::{Call, no_subscription, path::TopicPath, topic},
+    compute_caller,
     model::{InvalidRequest, parse, read},
     query, shares,
 };
@@ -168,7 +169,9 @@ pub(super) async fn redrive(call: Call<'_>, path: &TopicPath, name: &str) -> Res
     let query = selection(asked.filter.as_ref(), asked.keys.as_deref(), asked.all)?;
     let at = cursor("after", asked.after.as_deref(), PurgeCursor::START)?;
     if asked.dry_run {
-        let PurgeProgress { dead_letters, problems, next } = redrives.count(&location, &query, at).await?;
+        let caller = compute_caller(call.caller);
+        let count = redrives.count(&location, &query, at, (&control.compute, &caller));
+        let PurgeProgress { dead_letters, problems, next } = count.await?;
         let next = next.map(|next| next.to_string());
         return Ok(HttpResponse::Ok().json(PurgedView {
             dead_letters,
@@ -226,6 +229,7 @@ impl From<browse::BrowseError> for AdminError {
             }
             browse::BrowseError::NoStore => Self::Broken("no dead-letter writer is set up"),
             browse::BrowseError::Work(error) => Self::Journal(error.to_string()),
+            browse::BrowseError::Compute(error) => error.into(),
         }
     }
 }

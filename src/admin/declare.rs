@@ -62,7 +62,7 @@ async fn put(control: &Control, resource: &DeclaredResource) -> Result<Applied, 
         is_conditional: false,
         before: None,
     };
-    let difference = operation.difference(input)?;
+    let difference = operation.difference(input).await?;
     if difference.exists && difference.changes.is_empty() {
         return Ok(Applied::Unchanged);
     }

@@ -12,6 +12,7 @@ use actix_web::{
 
 use super::{auth::Role, model::InvalidRequest, request_id};
 use gridhook_api::resource::{AdditionalInfo, ErrorBody, ErrorDetail, ErrorResponse, RequestIdInfo};
+use gridhook_compute::ComputeError;
 use gridhook_engine::control::registry::ValidationRefusal;
 
 /// Retry interval while the store cannot be written: a full disk is freed by people.
@@ -226,6 +227,16 @@ fn listed(methods: &[Method]) -> String {
 
 fn state(current: Option<&str>) -> String {
     current.map_or_else(|| "the resource does not exist".to_owned(), |tag| format!("the resource has the ETag {tag}"))
+}
+
+impl From<ComputeError> for AdminError {
+    fn from(error: ComputeError) -> Self {
+        let problem = format!("The request was not answered: {error}.");
+        match error {
+            ComputeError::Time(_) | ComputeError::Memory(_) => Self::Refused(problem),
+            ComputeError::Busy | ComputeError::Interrupted => Self::Unavailable(problem),
+        }
+    }
 }
 
 /// Begins with Azure's message, which programs may search for.

@@ -42,7 +42,7 @@ pub(super) async fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpRespons
     let top = query::number("top", top.as_deref(), TOP, 1..=TOP_MAX, "events")?;
     let before = before.map(|given| sequence_number("before", &given)).transpose()?;
     let is_domain = topic.record().is_domain();
-    let line = |event: &Event| {
+    let line = move |event: &Event| {
         let is_wanted = event_type.as_ref().is_none_or(|wanted| event.event_type() == wanted.as_str())
             && subject.as_ref().is_none_or(|wanted| event.subject().contains(wanted.as_str()))
             && id.as_ref().is_none_or(|wanted| event.id() == wanted.as_str());
@@ -57,7 +57,8 @@ pub(super) async fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpRespons
             bytes: event.wire_len(),
         })
     };
-    let page = topic.events_before(before, top, &line).await.map_err(registry::Error::from)?;
+    let search = |_| async move { topic.events_before(before, top, &line).await };
+    let page = call.control.compute(call.caller, search).await?.map_err(registry::Error::from)?;
     Ok(HttpResponse::Ok().json(EventList {
         events: page.events,
         before: page.next.map(|next| next.0.to_string()),

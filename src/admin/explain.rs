@@ -1,6 +1,8 @@
 //! `GET …/explain`: why an event waits, and when its next attempts are. `sequence` names one event; `id` is searched for,
 //! and a 404 reports the searched range.
 
+use std::sync::Arc;
+
 use actix_web::HttpResponse;
 
 use super::{
@@ -107,7 +109,10 @@ pub(super) async fn explain(call: Call<'_>, path: &TopicPath, name: &str) -> Res
     let topic = topic(call.control, path)?;
     let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
     let now = call.control.clock.now();
-    let answer = topic.explain(name, wanted, now).await.map_err(registry::Error::from)?;
+    let explained = Arc::clone(&topic);
+    let name_key = name.to_owned();
+    let explain = |_| async move { explained.explain(&name_key, wanted, now).await };
+    let answer = call.control.compute(call.caller, explain).await?.map_err(registry::Error::from)?;
     match answer.ok_or_else(|| no_subscription(path, name))? {
         ExplainAnswer::Found(report) => {
             let EventReport { seq, id, appended, explanation, cursor: _ } = *report;

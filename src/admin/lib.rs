@@ -116,6 +116,7 @@ pub use self::{
 };
 use gridhook_api::server::SettingView;
 use gridhook_clock::Clock;
+use gridhook_compute::{Compute, ComputeCaller, Meter};
 use gridhook_dashboard::session::Sessions;
 use gridhook_dead_letter::Redrives;
 use gridhook_engine::control::{audit::AuditTrail, registry::Registry};
@@ -131,6 +132,7 @@ const LOCKS: usize = 64;
 pub struct Control {
     registry: Arc<Registry>,
     clock: Clock,
+    compute: Compute,
     editions: Editions,
     public_url: String,
     redrives: Option<Redrives>,
@@ -173,6 +175,7 @@ impl Control {
         Self {
             registry,
             clock,
+            compute: Compute::default(),
             editions,
             public_url,
             redrives,
@@ -200,6 +203,20 @@ impl Control {
     #[must_use]
     pub fn with_dead_letters(self, redrives: Redrives) -> Self {
         Self { redrives: Some(redrives), ..self }
+    }
+
+    /// Computes on these threads what operators ask for.
+    #[must_use]
+    pub fn with_compute(self, compute: Compute) -> Self {
+        Self { compute, ..self }
+    }
+
+    /// Runs what `caller` asks for where it delays nobody else.
+    async fn compute<F>(&self, caller: &AdminCaller, work: impl FnOnce(Meter) -> F) -> Result<F::Output, AdminError>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        Ok(self.compute.run(compute_caller(caller), work).await?)
     }
 
     /// Adds the targets of fault injection and supervision other than topics.
@@ -262,6 +279,11 @@ impl Control {
         let index = hasher.finish() % LOCKS as u64;
         Arc::clone(&self.locks[index as usize]).lock_owned().await
     }
+}
+
+/// The share of the threads that compute which a caller has.
+fn compute_caller(caller: &AdminCaller) -> ComputeCaller {
+    ComputeCaller::Operator(caller.identity().0.to_owned())
 }
 
 /// Whether faults may be injected.

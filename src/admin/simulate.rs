@@ -1,24 +1,20 @@
 //! `POST /simulate`: runs an edition of the delivery policy against endpoint models, in virtual time.
 //!
-//! A simulation computes for seconds and cannot be stopped, so its size is bounded and only one runs at a time.
+//! A simulation may compute for seconds, so it runs in slices, and ends with its request.
 
-use std::{
-    fmt::Display,
-    ops::RangeInclusive,
-    sync::{Arc, Mutex, TryLockError},
-    time::Duration,
-};
+use std::{fmt::Display, ops::RangeInclusive, sync::Arc, time::Duration};
 
-use actix_web::{HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::{
     AdminError, Control,
     arm::read_body,
+    auth::AdminCaller,
     model::{InvalidRequest, parse, read},
 };
 use gridhook_api::editions::SimulateBody;
-use gridhook_simulate as simulate;
-use gridhook_simulate::{EndpointModel, SimulationPlan};
+use gridhook_compute::{ComputeError, Meter};
+use gridhook_simulate::{EndpointModel, Simulation, SimulationPlan, SimulationReport};
 
 /// Maximum number of event subscriptions.
 const SUBSCRIPTIONS_MAX: u32 = 1_000;
@@ -32,23 +28,30 @@ const DAYS_MAX: f64 = 30.0;
 /// Maximum events in a request, as in Event Grid.
 const BATCH_MAX: u32 = 5_000;
 
-/// Locked while a simulation runs.
-static TURN: Mutex<()> = Mutex::new(());
+/// 16 MiB for the pending deliveries and the log of a simulation of this size.
+const SIMULATION_BYTES: usize = 16 * 1024 * 1024;
 
 /// `POST /simulate`.
-pub(super) async fn run(payload: web::Payload, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn run(
+    request: HttpRequest,
+    payload: web::Payload,
+    control: web::Data<Control>,
+) -> Result<HttpResponse, AdminError> {
+    let caller = AdminCaller::of(&request)?;
     let bytes = read_body(payload).await?;
     let body: SimulateBody = if bytes.is_empty() { SimulateBody::default() } else { read(parse(&bytes)?)? };
     let plan = plan(&control, &body)?;
-    let report = web::block(move || match TURN.try_lock() {
-        Err(TryLockError::WouldBlock) => {
-            Err(AdminError::Conflict("Another simulation is running; try again when it has ended.".to_owned()))
-        }
-        // The guard lives until the end of this `match`.
-        Ok(_) | Err(TryLockError::Poisoned(_)) => Ok(simulate::run(&plan, |_| ())),
-    });
-    let report = report.await.map_err(|_| AdminError::Unavailable("The simulation was interrupted.".to_owned()))?;
-    Ok(HttpResponse::Ok().json(report?))
+    let report = control.compute(&caller, |meter| simulate(plan, meter)).await??;
+    Ok(HttpResponse::Ok().json(report))
+}
+
+async fn simulate(plan: SimulationPlan, meter: Meter) -> Result<SimulationReport, ComputeError> {
+    meter.reserve(SIMULATION_BYTES)?;
+    let mut simulation = Simulation::new(plan);
+    while simulation.advance().is_some() {
+        meter.pause().await?;
+    }
+    Ok(simulation.finish())
 }
 
 fn plan(control: &Control, body: &SimulateBody) -> Result<SimulationPlan, InvalidRequest> {

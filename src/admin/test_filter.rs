@@ -2,9 +2,12 @@
 //! published, delivered or changed.
 //!
 //! Each is that of the event subscription or a draft; a draft filter needs no event subscription. The events are in the
-//! request, in the topic's input schema, or are the newest of the log.
+//! request, in the topic's input schema, or are the newest of the log. What the events make is bounded in total.
 
-use actix_web::{HttpRequest, HttpResponse};
+use std::{ops::Range, sync::Arc};
+
+use actix_web::{HttpRequest, HttpResponse, http::header::ContentType};
+use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{
@@ -23,6 +26,7 @@ use gridhook_api::{
     filter_test::{FilterTestLine, FilterTestReport},
     transform_test::{TransformTestLine, TransformTestReport},
 };
+use gridhook_compute::Meter;
 use gridhook_engine::control::registry::TopicHandle;
 use gridhook_event::{
     Event, Schema, Seq, Timestamp, Transformed,
@@ -31,10 +35,16 @@ use gridhook_event::{
 use gridhook_journal as journal;
 use gridhook_policy::{
     filter::{Filter, FilterResult},
-    transform::Program,
+    transform::{Program, TransformError},
 };
 use gridhook_publish::{PublishLimits, schema};
 use gridhook_record::topic::TopicRecord;
+
+/// Bytes of a line of a report beside its texts.
+const LINE_BYTES: usize = 256;
+
+/// A text of a report is in it, and then in its JSON with more escapes.
+const COPIES: usize = 3;
 
 pub(crate) fn add_filter_result(report: &mut FilterTestReport, filter: &Filter, event: &Event) {
     let id = event.id().into_owned();
@@ -49,9 +59,9 @@ pub(crate) fn add_filter_result(report: &mut FilterTestReport, filter: &Filter, 
     report.results.push(line);
 }
 
-pub(crate) fn add_transform_result(report: &mut TransformTestReport, program: &Program, event: &Event, schema: Schema) {
-    let line = TransformTestLine { id: event.id().into_owned(), ..TransformTestLine::default() };
-    let line = match program.apply(event, schema) {
+fn add_transform_result(report: &mut TransformTestReport, id: String, result: Result<Transformed, TransformError>) {
+    let line = TransformTestLine { id, ..TransformTestLine::default() };
+    let line = match result {
         Ok(Transformed { body, method, path_suffix, headers }) => {
             let body = body.map(|body| String::from_utf8_lossy(&body).into_owned());
             TransformTestLine { body, method, path_suffix, headers: headers.into_iter().collect(), ..line }
@@ -81,10 +91,26 @@ pub(super) async fn test_filter(
     let draft = draft.map(|filter| Filter { domain_topic, ..filter });
     let missing =
         || InvalidRequest::new("filter", "is missing; without an event subscription there is no other filter");
-    let filter = draft.as_ref().or(stored).ok_or_else(missing)?;
+    let filter = draft.or(stored.cloned()).ok_or_else(missing)?;
+    check_sample(call.request, &sample)?;
+    let report = call.control.compute(call.caller, |meter| report_filter(topic, sample, filter, meter));
+    Ok(respond(report.await??))
+}
+
+async fn report_filter(
+    topic: Arc<TopicHandle>,
+    sample: TestEvents,
+    filter: Filter,
+    meter: Meter,
+) -> Result<Vec<u8>, AdminError> {
+    let mut sample = SampleReader::new(topic, sample)?;
     let mut report = FilterTestReport::default();
-    each(&topic, call.request, sample, &mut |event| add_filter_result(&mut report, filter, &event)).await?;
-    Ok(HttpResponse::Ok().json(report))
+    while let Some(event) = sample.next().await? {
+        meter.pause().await?;
+        meter.reserve(LINE_BYTES + COPIES * event.id().len())?;
+        add_filter_result(&mut report, &filter, &event);
+    }
+    serialize(&report)
 }
 
 /// `POST …/testTransform`.
@@ -95,30 +121,77 @@ pub(super) async fn test_transform(call: Call<'_>, path: &TopicPath, name: &str)
     let missing = || InvalidRequest::new("transform", "is missing, and the event subscription has none");
     let transform = draft.as_ref().or(record.transform.as_deref()).ok_or_else(missing)?;
     let program = program(transform, &record)?;
-    let mut report = TransformTestReport::default();
-    each(&topic, call.request, sample, &mut |event| {
-        add_transform_result(&mut report, &program, &event, record.delivery_schema)
-    })
-    .await?;
-    Ok(HttpResponse::Ok().json(report))
+    check_sample(call.request, &sample)?;
+    let schema = record.delivery_schema;
+    let report = call.control.compute(call.caller, |meter| report_transform(topic, sample, (program, schema), meter));
+    Ok(respond(report.await??))
 }
 
-/// Calls `see` with each event of the sample.
-async fn each(
-    topic: &TopicHandle,
-    request: &HttpRequest,
+async fn report_transform(
+    topic: Arc<TopicHandle>,
     sample: TestEvents,
-    see: &mut dyn FnMut(Event),
-) -> Result<(), AdminError> {
-    match sample {
-        TestEvents::Given(events) => given(&topic.record(), &events)?.into_iter().for_each(see),
-        TestEvents::Newest(_) if Permissions::of(request)?.is_by_portal() => {
-            let why = "the newest events of a topic are not for one event subscription only; give events to test";
-            return Err(AdminError::PortalLink(why));
-        }
-        TestEvents::Newest(count) => topic.each_newest(count, see).await.map_err(unreadable)?,
+    (program, schema): (Program, Schema),
+    meter: Meter,
+) -> Result<Vec<u8>, AdminError> {
+    let mut sample = SampleReader::new(topic, sample)?;
+    let mut report = TransformTestReport::default();
+    while let Some(event) = sample.next().await? {
+        meter.pause().await?;
+        let id = event.id().into_owned();
+        let result = program.apply(&event, schema);
+        let bytes = id.len() + result.as_ref().map_or(0, Transformed::bytes);
+        meter.reserve(LINE_BYTES + COPIES * bytes)?;
+        add_transform_result(&mut report, id, result);
+    }
+    serialize(&report)
+}
+
+/// Refuses a sample that the caller may not see.
+fn check_sample(request: &HttpRequest, sample: &TestEvents) -> Result<(), AdminError> {
+    if matches!(sample, TestEvents::Newest(_)) && Permissions::of(request)?.is_by_portal() {
+        let why = "the newest events of a topic are not for one event subscription only; give events to test";
+        return Err(AdminError::PortalLink(why));
     }
     Ok(())
+}
+
+fn serialize(report: &impl Serialize) -> Result<Vec<u8>, AdminError> {
+    serde_json::to_vec(report).map_err(|_| AdminError::Broken("a report is not JSON"))
+}
+
+fn respond(report: Vec<u8>) -> HttpResponse {
+    HttpResponse::Ok().content_type(ContentType::json()).body(report)
+}
+
+/// Reads the events of a sample, a part of the log at a time.
+struct SampleReader {
+    topic: Arc<TopicHandle>,
+    events: std::vec::IntoIter<Event>,
+    /// What is not read yet.
+    rest: Range<Seq>,
+}
+
+impl SampleReader {
+    fn new(topic: Arc<TopicHandle>, sample: TestEvents) -> Result<Self, AdminError> {
+        let (events, rest) = match sample {
+            TestEvents::Given(events) => (given(&topic.record(), &events)?, Seq::FIRST..Seq::FIRST),
+            TestEvents::Newest(count) => (Vec::new(), topic.newest_range(count)),
+        };
+        Ok(Self { topic, events: events.into_iter(), rest })
+    }
+
+    async fn next(&mut self) -> Result<Option<Event>, AdminError> {
+        loop {
+            if let Some(event) = self.events.next() {
+                return Ok(Some(event));
+            }
+            if self.rest.is_empty() {
+                return Ok(None);
+            }
+            let (events, rest) = self.topic.events_of(self.rest.clone()).await.map_err(unreadable)?;
+            (self.events, self.rest) = (events.into_iter(), rest);
+        }
+    }
 }
 
 /// The given events, read by the rules of publishing.

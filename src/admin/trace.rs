@@ -3,8 +3,9 @@
 //!
 //! Responses are bounded: `continue` is the start of the next page.
 
+use std::sync::Arc;
+
 use actix_web::HttpResponse;
-use sha2::{Digest as _, Sha256};
 
 use super::{
     AdminError,
@@ -21,9 +22,8 @@ use gridhook_api::{
 };
 use gridhook_engine::{
     control::registry::{self, EventOccurrence, TraceResult, TraceToken},
-    insight::trace::SubscriptionTrace,
+    insight::trace::{SubscriptionTrace, TransformedSummary},
 };
-use gridhook_event::Transformed;
 use gridhook_policy::{
     delivery_history::{DeadLetterState, HistoryEnd},
     explain::{EventState, Explanation},
@@ -33,9 +33,6 @@ use gridhook_policy::{
 
 /// Default number of delivery histories in a response.
 const TOP: usize = 100;
-
-/// Characters of a transformed body in a history.
-const EXCERPT_CHARS: usize = 256;
 
 pub(crate) fn event_view(EventOccurrence { seq, event, published, subscriptions }: &EventOccurrence) -> EventView {
     EventView {
@@ -80,7 +77,7 @@ pub(crate) fn delivery_history_view(traced: &SubscriptionTrace) -> DeliveryHisto
             .map(|(at, line)| history_line_view(&history.steps[..at], line, context))
             .collect(),
         truncated: *cut,
-        transformed: transformed.as_ref().and_then(|result| transformed_view(result.as_ref().ok()?)),
+        transformed: transformed.as_ref().map(transformed_view),
         now: explanation
             .as_ref()
             .map(|Explanation { state, .. }| state)
@@ -90,12 +87,15 @@ pub(crate) fn delivery_history_view(traced: &SubscriptionTrace) -> DeliveryHisto
     }
 }
 
-/// [`None`] if the transformation leaves the body as it is.
-pub(crate) fn transformed_view(transformed: &Transformed) -> Option<TransformedView> {
-    let body = transformed.body.as_ref()?;
-    let sha256 = format!("{:x}", Sha256::digest(body));
-    let excerpt = String::from_utf8_lossy(body).chars().take(EXCERPT_CHARS).collect();
-    Some(TransformedView { bytes: body.len() as u64, sha256, excerpt, path_suffix: transformed.path_suffix.clone() })
+fn transformed_view(
+    TransformedSummary { bytes, sha256, excerpt, path_suffix }: &TransformedSummary,
+) -> TransformedView {
+    TransformedView {
+        bytes: *bytes as u64,
+        sha256: sha256.clone(),
+        excerpt: excerpt.clone(),
+        path_suffix: path_suffix.clone(),
+    }
 }
 
 /// A line of a history, which says when an attempt was made before its time.
@@ -178,8 +178,10 @@ pub(super) async fn trace(call: Call<'_>, path: &TopicPath) -> Result<HttpRespon
     let wanted = event_selector(&rest)?;
     let topic = topic(call.control, path)?;
     let now = call.control.clock.now();
-    let TraceResult { occurrences, log, next } =
-        topic.trace(&wanted, from, top, now).await.map_err(registry::Error::from)?;
+    let traced = Arc::clone(&topic);
+    let trace = |_| async move { traced.trace(&wanted, from, top, now).await };
+    let result = call.control.compute(call.caller, trace).await?;
+    let TraceResult { occurrences, log, next } = result.map_err(registry::Error::from)?;
     Ok(HttpResponse::Ok().json(TraceView {
         topic: topic.record().name.to_string(),
         now: now.to_string(),

@@ -5,12 +5,16 @@ use serde_json::{Value, json};
 use super::client::{ClientArgs, ClientError};
 use gridhook_api::clock::ClockView;
 
+/// A machine's clock that is behind by more was set: time cannot go back to it before the next start.
+const BEHIND_SECONDS: f64 = 60.0;
+
 /// The flags of `clock`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     after_help = "If the machine's clock jumped between two runs, the server delivers events but pauses all expiry by age: events,
 event subscriptions, log retention (journal.retention), and dead letters whose destination is unreachable. Expiry resumes
-after gridhook clock confirm, or after clock.expiry_pause_max.
+after gridhook clock confirm, or after clock.expiry_pause_max. If the machine's clock is ahead, the server's time goes on from
+it; if it is behind, restart the server after the confirmation.
 
 Examples:
   gridhook clock show
@@ -56,5 +60,12 @@ fn table(view: &ClockView) -> String {
     let ClockView { time, wall_clock, wall_clock_ahead_seconds: ahead, expiry_paused } = view;
     let expiry =
         if *expiry_paused { "paused until gridhook clock confirm, or for clock.expiry_pause_max" } else { "on" };
-    format!("time           {time}\nmachine clock  {wall_clock} ({ahead:+.1} s)\nexpiry         {expiry}")
+    let mut table =
+        format!("time           {time}\nmachine clock  {wall_clock} ({ahead:+.1} s)\nexpiry         {expiry}");
+    if *ahead < -BEHIND_SECONDS {
+        table.push_str(
+            "\n\nThe machine's clock is behind. If it is right, run gridhook clock confirm and restart the server.",
+        );
+    }
+    table
 }

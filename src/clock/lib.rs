@@ -1,9 +1,10 @@
 //! The only reader of time. Other modules receive a [`Timestamp`], or pass on that of a [`Clock`].
 //!
-//! Within a process time never goes back and never jumps. Retry times, time to live and append times would all follow a
-//! jump: a wall clock set forward by an hour would expire an hour of events. The clock therefore follows the monotonic
-//! clock, and approaches the wall clock by at most one part in [`Follower::SLEW`] of the time that passes. A wall clock
-//! set by more than [`Follower::STEP`] is reported once as a [`ClockStep`].
+//! Within a process time never goes back, and never jumps by itself. Retry times, time to live and append times would all
+//! follow a jump: a wall clock set forward by an hour would expire an hour of events. The clock therefore follows the
+//! monotonic clock, and approaches the wall clock by at most one part in [`Follower::SLEW`] of the time that passes. A wall
+//! clock set by more than [`Follower::STEP`] is reported once as a [`ClockStep`]. If an operator confirms a wall clock that is
+//! ahead ([`Clock::confirm`]), time goes on from it.
 //!
 //! Between processes time may jump. A wall clock that was set cannot be distinguished from a server that was off,
 //! unless the machine kept running. The server therefore stores its clock ([`ClockRecord`]), and the next process
@@ -176,10 +177,15 @@ impl Clock {
         false
     }
 
-    /// Confirms the wall clock on behalf of an operator: expiry resumes by it, and the next process starts from it.
+    /// Confirms the wall clock on behalf of an operator: expiry resumes by it, and the next process starts from it. This
+    /// process goes on from it at once if it is ahead; it cannot go back.
     pub fn confirm(&self) {
-        if let ClockSource::System { pause, .. } = &*self.0 {
+        if let ClockSource::System { started, follower, seen, skew, pause, .. } = &*self.0 {
             pause.confirmed.store(true, Ordering::Relaxed);
+            let mut follower = follower.lock().unwrap_or_else(PoisonError::into_inner);
+            let elapsed = instant().saturating_duration_since(*started);
+            let reported = follower.go_ahead(elapsed, skew.of(wall()));
+            seen.note(elapsed, reported);
             pause.end();
         }
     }
@@ -499,6 +505,12 @@ impl Follower {
         self.reported = if wall > reported { reported.after(slew) } else { reported.before(slew) };
         self.elapsed = self.elapsed.max(elapsed);
         self.wall = wall;
+        self.reported
+    }
+
+    /// Goes ahead to the wall clock at once, because an operator confirmed it.
+    pub fn go_ahead(&mut self, elapsed: Duration, wall: Timestamp) -> Timestamp {
+        self.reported = self.observe(elapsed, wall).max(wall);
         self.reported
     }
 

@@ -28,6 +28,8 @@ pub struct Delivery {
     pub hold_after_failing: Option<Duration>,
     /// The maximum number of requests in flight for one subscription.
     pub concurrency: usize,
+    /// The size of all request bodies in flight.
+    pub bytes_in_flight: usize,
     /// The events of a batch where a subscription sets only its size.
     pub batch_events: u32,
     /// The kilobytes of a batch where a subscription sets only its count.
@@ -101,6 +103,8 @@ pub(super) struct RawDelivery {
     hold_after_failing: Duration,
     #[serde(deserialize_with = "read::count::<_, _, 1, 10_000>")]
     concurrency: usize,
+    #[serde(deserialize_with = "read::size::<_, _, { 8 << 20 }, { 64 << 30 }>")]
+    bytes_in_flight: usize,
     #[serde(deserialize_with = "read::count::<_, _, 2, 5000>")]
     batch_events: u32,
     #[serde(deserialize_with = "read::count::<_, _, 1, 1024>")]
@@ -242,6 +246,7 @@ impl RawDelivery {
             reconnect_interval: self.reconnect_interval,
             hold_after_failing: Some(self.hold_after_failing).filter(|wait| !wait.is_zero()),
             concurrency: self.concurrency,
+            bytes_in_flight: self.bytes_in_flight,
             batch_events: self.batch_events,
             batch_kilobytes: self.batch_kilobytes,
             idle_connection_timeout: self.idle_connection_timeout,

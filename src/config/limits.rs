@@ -70,6 +70,15 @@ pub struct Limits {
     /// The size of events that subscriptions have read and not sent.
     #[serde(deserialize_with = "read::size::<_, _, { 8 << 20 }, { 64 << 30 }>")]
     pub read_bytes: usize,
+    /// The threads that compute what clients ask for; 0: one for each two cores.
+    #[serde(deserialize_with = "read::count::<_, _, 0, 1024>")]
+    pub compute_threads: usize,
+    /// The processor time of a task of these threads.
+    #[serde(deserialize_with = "read::wait::<_, 100, HOUR>")]
+    pub compute_time: Duration,
+    /// The size of what these tasks make.
+    #[serde(deserialize_with = "read::size::<_, _, { 32 << 20 }, { 64 << 30 }>")]
+    pub compute_bytes: usize,
     /// Requests of a thread that wait for a late response.
     #[serde(deserialize_with = "read::count::<_, _, 0, 1_000_000>")]
     pub late_requests: usize,

@@ -19,6 +19,7 @@ use self::{
     walk::{FILE_BYTES_MAX, before},
 };
 use crate::{DeadLetters, Owner, event::DeadLetterEvent, marker::FileMarker, sink};
+use gridhook_compute::ComputeError;
 use gridhook_event::{SubscriptionKey, Timestamp};
 use gridhook_journal as journal;
 
@@ -43,6 +44,9 @@ pub enum BrowseError {
     /// The task failed.
     #[error("reading dead letters failed: {0}")]
     Work(#[from] tokio::task::JoinError),
+    /// They could not be checked.
+    #[error("the dead letters were not checked: {0}")]
+    Compute(#[from] ComputeError),
 }
 
 /// Where a subscription's dead letters are.

@@ -85,7 +85,7 @@ impl DeadLetters {
         dry_run: bool,
     ) -> Result<PurgeProgress, BrowseError> {
         if dry_run {
-            return self.count(location, query, at, |_| None).await;
+            return self.count(location, query, at, async |_| Ok(Vec::new())).await;
         }
         let mut walk = Walk::new(self, location, query, at.at);
         let mut purged = PurgeProgress::default();
@@ -112,7 +112,7 @@ impl DeadLetters {
         Ok(purged)
     }
 
-    /// Counts the selected dead letters from `at` on, except those with a `problem`. No dead letter is counted as
+    /// Counts the selected dead letters from `at` on, except those with problems. No dead letter is counted as
     /// waiting and again in its file: the first call counts all that wait and holds the lock meanwhile, and later calls
     /// skip the files that were written since.
     ///
@@ -123,7 +123,7 @@ impl DeadLetters {
         location: &DeadLetterLocation,
         query: &DeadLetterQuery,
         at: PurgeCursor,
-        problem: impl Fn(&FoundDeadLetter) -> Option<BrowseProblem>,
+        problems_of: impl AsyncFn(Vec<FoundDeadLetter>) -> Result<Vec<BrowseProblem>, BrowseError>,
     ) -> Result<PurgeProgress, BrowseError> {
         let _lock = self.lock(location.subscription_key).await;
         let until = at.until.min(self.0.clock.now());
@@ -137,8 +137,9 @@ impl DeadLetters {
                 files += 1;
             }
             let Step { found, problems, .. } = walk.step().await?;
-            let refused: Vec<BrowseProblem> = found.iter().filter_map(&problem).collect();
-            counted.dead_letters += (found.len() - refused.len()) as u64;
+            let count = found.len();
+            let refused = problems_of(found).await?;
+            counted.dead_letters += (count - refused.len()) as u64;
             let room = PROBLEMS_MAX - counted.problems.len();
             counted.problems.extend(problems.into_iter().chain(refused).take(room));
         }

@@ -38,6 +38,7 @@ use super::{
     purge::{PurgeCursor, PurgeProgress, indexes},
 };
 use gridhook_clock::Clock;
+use gridhook_compute::{Compute, ComputeCaller, ComputeError, Meter};
 use gridhook_event::{
     Lane, Seq, SubscriptionKey, Timestamp,
     chunk::{LogTail, SealedChunk},
@@ -167,15 +168,15 @@ impl Redrives {
         location: &DeadLetterLocation,
         query: &DeadLetterQuery,
         at: PurgeCursor,
+        (compute, caller): (&Compute, &ComputeCaller),
     ) -> Result<PurgeProgress, BrowseError> {
-        let problem = |FoundDeadLetter { key, dead_letter }: &FoundDeadLetter| match self
-            .directory
-            .convert(location.subscription_key, dead_letter)
-        {
-            Err(why) if matches!(key, DeadLetterId::Written { .. }) => Some(BrowseProblem { at: key.to_string(), why }),
-            Ok(_) | Err(_) => None,
+        let subscription_key = location.subscription_key;
+        let problems_of = async |found: Vec<FoundDeadLetter>| {
+            let directory = Arc::clone(&self.directory);
+            let convert = |meter: Meter| convert_all(directory, subscription_key, found, meter);
+            Ok(compute.run(caller.clone(), convert).await??)
         };
-        self.dead_letters(location.subscription_key)?.count(location, query, at, problem).await
+        self.dead_letters(subscription_key)?.count(location, query, at, problems_of).await
     }
 
     async fn run(self, subscription_key: SubscriptionKey, lane: Lane) {
@@ -365,6 +366,26 @@ impl Redrives {
         let last = self.last_separate.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).unwrap_or_default();
         Seq(Seq::APART.0 + last.max(least))
     }
+}
+
+/// The dead letters of files that cannot be sent.
+async fn convert_all(
+    directory: Arc<dyn SubscriptionDirectory>,
+    subscription_key: SubscriptionKey,
+    found: Vec<FoundDeadLetter>,
+    meter: Meter,
+) -> Result<Vec<BrowseProblem>, ComputeError> {
+    let mut problems = Vec::new();
+    for FoundDeadLetter { key, dead_letter } in found {
+        meter.pause().await?;
+        match directory.convert(subscription_key, &dead_letter) {
+            Err(why) if matches!(key, DeadLetterId::Written { .. }) => {
+                problems.push(BrowseProblem { at: key.to_string(), why });
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(problems)
 }
 
 /// Checks that a redrive record can be read.

@@ -16,6 +16,7 @@
 //! | `exchange` | sends requests over them, below awc |
 //! | [`response_head`] | reads the heads of responses, also malformed ones |
 //! | [`sockets`] | budget of file descriptors |
+//! | [`bodies`] | budget of request bodies in flight |
 //! | [`call`] | time limits of a request, and late responses |
 //! | [`sender`] | the interface of all destinations, and the sender by HTTP |
 //! | [`resource`] | destinations other than webhooks, a file for each kind |
@@ -29,6 +30,7 @@
 
 pub mod address;
 pub mod assertion;
+pub mod bodies;
 pub mod call;
 pub mod clients;
 pub mod convert;

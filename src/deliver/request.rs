@@ -263,15 +263,14 @@ pub fn build(
     if let Some(transformed) = transformed {
         let is_set = |name: &str| transformed.headers.iter().any(|(set, _)| set.eq_ignore_ascii_case(name));
         properties.retain(|(name, _)| !is_set(name));
-        properties
-            .extend(transformed.headers.iter().map(|(name, value)| (name.clone(), printable(value).into_owned())));
+        properties.extend(transformed.headers.iter().filter_map(|(name, value)| encoded_property(name, value)));
     }
     Ok(OutgoingRequest {
         lines,
         headers: Vec::new(),
         properties,
         body,
-        transformed: transformed.cloned(),
+        transformed: transformed.cloned().map(Arc::new),
         response_bytes: 0,
     })
 }
@@ -285,11 +284,13 @@ pub(super) fn put_line(lines: &mut String, name: &str, value: &str) {
 
 /// The delivery properties. A value that is too long after encoding is omitted.
 pub(super) fn properties(destination: &Destination, event: Option<&Event>) -> Vec<(String, String)> {
-    let headers = property::headers(&destination.properties, event).into_iter();
-    headers
-        .map(|(name, value)| (name, printable(&value).into_owned()))
-        .filter(|(_, value)| value.len() <= property::VALUE_BYTES_MAX)
-        .collect()
+    let headers = property::headers(&destination.properties, event);
+    headers.iter().filter_map(|(name, value)| encoded_property(name, value)).collect()
+}
+
+fn encoded_property(name: &str, value: &str) -> Option<(String, String)> {
+    let value = printable(value);
+    (value.len() <= property::VALUE_BYTES_MAX).then(|| (name.to_owned(), value.into_owned()))
 }
 
 /// A JSON array of the events.

@@ -10,13 +10,14 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     LateRequest, WebhookClient,
+    bodies::BodyPermit,
     failure::failure,
     identity::{TokenFailure, TokenSource},
     request::{self, Destination, OutgoingRequest, RequestError, RequestHeader},
     response::BODY_BYTES_MAX,
     signature::Signer,
 };
-use gridhook_event::{Event, Seq, WallTime};
+use gridhook_event::{Event, PartitionId, Seq, WallTime};
 use gridhook_policy::outcome::{Failure, RequestResult};
 
 /// Events that are sent at once, and what their request needs besides.
@@ -31,6 +32,8 @@ pub struct Batch {
     pub wall: WallTime,
     /// Time limit for the response.
     pub wait: Duration,
+    /// The bytes of the body in the budget of all, and the partition of the events.
+    pub permit: Option<(BodyPermit, PartitionId)>,
 }
 
 /// The result of a batch, and the late response that may still arrive.
@@ -130,17 +133,20 @@ impl HttpSender {
 impl Sender for HttpSender {
     fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
         let HttpTarget { destination, encoding } = &*self.target;
-        let Batch { wall, wait, .. } = batch;
         let outgoing = encoding.encode(destination, &batch);
         let status_decides = encoding.status_decides();
-        let events = batch.events.iter().filter(|_| !status_decides).map(|event| event.seq).collect::<Vec<_>>();
+        let first = batch.events.first().map(|event| event.seq);
         // The events are in the request's body now. A late response must not keep them in memory.
-        drop(batch);
+        let events = batch.events.iter().filter(|_| !status_decides).map(|event| event.seq).collect::<Vec<_>>();
+        let Batch { wall, wait, mut permit, .. } = batch;
         Box::pin(async move {
-            let outgoing = match outgoing {
+            let mut outgoing = match outgoing {
                 Ok(outgoing) => outgoing,
                 Err(error) => return (failure(Failure::GenericError, error.to_string()), None),
             };
+            if let Some(((permit, partition), first)) = permit.as_mut().zip(first) {
+                outgoing.body = permit.share_body((*partition, first), outgoing.body);
+            }
             let (result, late) = match &self.tokens {
                 // Boxed, so that requests without a token have a smaller future.
                 Some(tokens) => Box::pin(self.send_authorized(tokens, outgoing, wait, wall)).await,

@@ -23,6 +23,7 @@
 use std::{
     borrow::Cow,
     cell::Cell,
+    iter, mem,
     pin::pin,
     rc::{Rc, Weak},
     sync::{Arc, OnceLock},
@@ -44,6 +45,7 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
     address::AddressRules,
+    bodies::BodyBudget,
     call::RequestInFlight,
     dial::Connector,
     exchange::Exchange,
@@ -102,6 +104,8 @@ pub struct ClientOptions {
     pub late_requests_max: usize,
     /// The budget of descriptors that all clients share.
     pub sockets: Sockets,
+    /// The budget of bodies in flight that all clients share.
+    pub bodies: BodyBudget,
     /// The services that the operator configured as destinations.
     pub connections: Connections,
     /// The topics of namespaces, once the server has started.
@@ -124,6 +128,7 @@ impl ClientOptions {
             attempt_delay: Duration::from_millis(250),
             late_requests_max: LATE_REQUESTS_MAX,
             sockets: Sockets::default(),
+            bodies: BodyBudget::default(),
             connections: Connections::default(),
             topics: Arc::default(),
             lease: None,
@@ -439,17 +444,19 @@ fn header_lines(destination: &Destination, outgoing: &OutgoingRequest, map: &mut
 struct LeaseOver;
 
 /// The body in slices, reporting its progress. A lease is checked at the last moment before its bytes are sent: the process
-/// may have been paused since the request began.
-fn body(body: Bytes, request_attempt: Rc<RequestAttempt>, lease: Option<Lease>) -> impl MessageBody + 'static {
-    let len = body.len();
-    let starts = (0..len).step_by(CHUNK_BYTES);
-    let slices = starts.map(move |start| {
-        if lease.as_ref().is_some_and(|lease| !lease.may_act()) {
-            return Err(LeaseOver);
+/// may have been paused since the request began. A body that was sent is not held while its response is awaited.
+fn body(mut rest: Bytes, request_attempt: Rc<RequestAttempt>, lease: Option<Lease>) -> impl MessageBody + 'static {
+    let len = rest.len();
+    let slices = iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
         }
-        let end = (start + CHUNK_BYTES).min(len);
-        request_attempt.enter(if end == len { RequestPhase::Waiting } else { RequestPhase::Sending });
-        Ok(body.slice(start..end))
+        if lease.as_ref().is_some_and(|lease| !lease.may_act()) {
+            return Some(Err(LeaseOver));
+        }
+        let is_last = rest.len() <= CHUNK_BYTES;
+        request_attempt.enter(if is_last { RequestPhase::Waiting } else { RequestPhase::Sending });
+        Some(Ok(if is_last { mem::take(&mut rest) } else { rest.split_to(CHUNK_BYTES) }))
     });
     SizedStream::new(len as u64, stream::iter(slices))
 }

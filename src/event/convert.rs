@@ -66,7 +66,7 @@ impl Event {
 
     /// Length of these bytes. An event that cannot be converted counts with its wire form.
     pub fn delivered_len(&self, schema: Schema) -> usize {
-        if self.schema == schema {
+        if self.schema == schema && self.transformed().is_none() {
             return self.wire_len();
         }
         self.delivered(schema).map_or(self.wire_len(), |form| form.len())

@@ -284,8 +284,17 @@ pub struct Event {
     /// Its index in the block.
     index: u32,
     block: Arc<EventBlock>,
-    /// What is delivered instead of it.
-    transformed: Option<Arc<Transformed>>,
+    /// What is delivered instead of it, once that is known.
+    transformation: Option<Arc<Transformation>>,
+}
+
+/// What a subscription's transformation makes of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transformation {
+    /// The result.
+    Made(Transformed),
+    /// Why there is nothing to deliver.
+    Failed(String),
 }
 
 /// The result of a subscription's transformation: what is delivered instead of an event.
@@ -299,6 +308,14 @@ pub struct Transformed {
     pub path_suffix: Option<String>,
     /// Headers of the request.
     pub headers: Vec<(String, String)>,
+}
+
+impl Transformed {
+    /// The memory that it takes, approximately.
+    pub fn bytes(&self) -> usize {
+        let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        self.body.as_ref().map_or(0, Bytes::len) + self.path_suffix.as_ref().map_or(0, String::len) + headers
+    }
 }
 
 impl Event {
@@ -317,7 +334,7 @@ impl Event {
         let end = spans.all().iter().fold(wire.range().end, |end, span| end.max(span.range().end));
         assert!(end <= chunk.len(), "an event ends at {end}, outside of a chunk of {} bytes", chunk.len());
         let block = EventBlock::new(chunk, EventTable::new(EventParts { wire, spans }));
-        Self { seq, appended, schema, index: 0, block: Arc::new(block), transformed: None }
+        Self { seq, appended, schema, index: 0, block: Arc::new(block), transformation: None }
     }
 
     /// The events of `block`, from `first` on without gaps.
@@ -326,20 +343,33 @@ impl Event {
         let block = Arc::new(block);
         let event = |index| {
             let (seq, block) = (first.plus(u64::from(index)), Arc::clone(&block));
-            Self { seq, appended, schema, index, block, transformed: None }
+            Self { seq, appended, schema, index, block, transformation: None }
         };
         (0..count).map(event).collect()
     }
 
-    /// The event with what is delivered instead of it.
+    /// The event with what a transformation makes of it.
     #[must_use]
-    pub fn delivered_as(self, transformed: Transformed) -> Self {
-        Self { transformed: Some(Arc::new(transformed)), ..self }
+    pub fn with_transformation(self, transformation: Transformation) -> Self {
+        Self { transformation: Some(Arc::new(transformation)), ..self }
     }
 
-    /// What is delivered instead of the event; [`None`] without a transformation.
-    pub fn transformed(&self) -> Option<&Arc<Transformed>> {
-        self.transformed.as_ref()
+    /// What a transformation makes of the event; [`None`] without one, or before it.
+    pub fn transformation(&self) -> Option<&Transformation> {
+        self.transformation.as_deref()
+    }
+
+    /// What is delivered instead of the event.
+    pub fn transformed(&self) -> Option<&Transformed> {
+        match self.transformation()? {
+            Transformation::Made(transformed) => Some(transformed),
+            Transformation::Failed(_) => None,
+        }
+    }
+
+    /// The memory for the event and for what is delivered instead of it, approximately.
+    pub fn memory_len(&self) -> usize {
+        self.wire_len() + self.transformed().map_or(0, Transformed::bytes)
     }
 
     /// The event in another schema, converted by `make` on first use.

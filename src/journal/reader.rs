@@ -39,6 +39,9 @@ use gridhook_store::{
 /// Two: one slow read does not block all others, and more threads would only wait for the same disk.
 const THREADS: usize = 2;
 
+/// Due times that one task reads: some 20 ms. Tasks of others run in between.
+const DUE_PART: usize = 65_536;
+
 type ReadTask = Box<dyn FnOnce(&dyn Store) + Send>;
 
 /// A handle to the reading threads.
@@ -109,24 +112,51 @@ impl ReaderPool {
     }
 
     /// Reads up to `max` due times of a subscription from `from` on, in order, and whether these are all.
-    pub fn due(
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn due(
         &self,
         subscription_key: SubscriptionKey,
         from: DueKey,
         max: usize,
-    ) -> PendingResult<(Vec<DueKey>, bool)> {
-        self.run(move |store| read_due(store, subscription_key, from, max, |_| true))
+    ) -> Result<(Vec<DueKey>, bool), Error> {
+        self.due_where(subscription_key, from, max, |_| true).await
     }
 
     /// Like [`ReaderPool::due`], for one kind of traffic.
-    pub fn due_of(
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn due_of(
         &self,
         subscription_key: SubscriptionKey,
         of: Traffic,
         from: DueKey,
         max: usize,
-    ) -> PendingResult<(Vec<DueKey>, bool)> {
-        self.run(move |store| read_due(store, subscription_key, from, max, |lane| Traffic::of(lane) == of))
+    ) -> Result<(Vec<DueKey>, bool), Error> {
+        self.due_where(subscription_key, from, max, move |lane| Traffic::of(lane) == of).await
+    }
+
+    /// Reads in parts, because the keys of a job may be among millions of others.
+    async fn due_where(
+        &self,
+        subscription_key: SubscriptionKey,
+        mut from: DueKey,
+        max: usize,
+        is_wanted: impl Fn(Lane) -> bool + Copy + Send + 'static,
+    ) -> Result<(Vec<DueKey>, bool), Error> {
+        let mut keys = Vec::new();
+        loop {
+            let room = max - keys.len();
+            let part = self.run(move |store| read_due(store, subscription_key, from, room, is_wanted)).await?;
+            keys.extend(part.keys);
+            match part.next {
+                None => return Ok((keys, true)),
+                Some(_) if keys.len() >= max => return Ok((keys, false)),
+                Some(next) => from = next,
+            }
+        }
     }
 
     /// Reads the ended jobs of a subscription that are still stored.
@@ -288,39 +318,49 @@ pub(super) fn ended_jobs(store: &dyn Store, subscription_key: SubscriptionKey) -
     jobs.into_iter().collect()
 }
 
+/// Keys in the order of their due times.
+struct DuePart {
+    keys: Vec<DueKey>,
+    /// The first key that was not looked at; [`None`] at the end.
+    next: Option<DueKey>,
+}
+
 fn read_due(
     store: &dyn Store,
     subscription_key: SubscriptionKey,
     from: DueKey,
     max: usize,
     is_wanted: impl Fn(Lane) -> bool,
-) -> Result<(Vec<DueKey>, bool), Error> {
-    let (mut found, mut all) = (Vec::new(), true);
+) -> Result<DuePart, Error> {
+    let (mut keys, mut next, mut scanned) = (Vec::new(), None, 0);
     let start = keys::due(subscription_key, from.due, from.lane, from.seq);
-    let scanned = store.scan(Family::Due, &start, &keys::due_of(subscription_key).end, &mut |key, _| {
-        if found.len() == max {
-            all = false;
+    let result = store.scan(Family::Due, &start, &keys::due_of(subscription_key).end, &mut |key, _| {
+        let key = keys::parse_due(key).map(|(_, due, lane, seq)| DueKey { due, lane, seq });
+        if keys.len() == max || scanned == DUE_PART {
+            next = key;
+        }
+        if next.is_some() {
             return ControlFlow::Break(());
         }
-        let key = keys::parse_due(key).map(|(_, due, lane, seq)| DueKey { due, lane, seq });
-        found.extend(key.filter(|key| is_wanted(key.lane)));
+        scanned += 1;
+        keys.extend(key.filter(|key| is_wanted(key.lane)));
         ControlFlow::Continue(())
     });
-    match scanned {
-        Ok(()) => Ok((found, all)),
+    match result {
+        Ok(()) => Ok(DuePart { keys, next }),
         // The due times can be rebuilt from the pending deliveries.
         Err(StoreError::Damaged(_)) if store.damage().is_some() => {
-            let mut found: Vec<DueKey> = Vec::new();
+            let mut keys: Vec<DueKey> = Vec::new();
             each_pending(store, subscription_key, &mut |lane, seq, pending| {
                 let key = DueKey { due: pending.due, lane, seq };
                 if key >= from && is_wanted(lane) {
-                    found.push(key);
+                    keys.push(key);
                 }
             })?;
-            found.sort_unstable();
-            let all = found.len() <= max;
-            found.truncate(max);
-            Ok((found, all))
+            keys.sort_unstable();
+            let next = keys.get(max).copied();
+            keys.truncate(max);
+            Ok(DuePart { keys, next })
         }
         Err(error) => Err(error.into()),
     }

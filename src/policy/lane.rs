@@ -208,7 +208,7 @@ impl LaneReader {
             self.skipped.push_back(std::mem::take(&mut self.recent));
             let group = PropertyGroup::of(grouping, &event);
             let order = order.and_then(|order| order.hash(&event));
-            self.ready_bytes += event.wire_len();
+            self.ready_bytes += event.memory_len();
             self.ready.push_back(ReadyEvent { item, event, last: None, group, order });
         }
         self.recent.push(next, others);
@@ -282,7 +282,7 @@ impl LaneReader {
 
     /// The event is in flight, and no longer ready.
     fn begin(&mut self, ready: &ReadyEvent) {
-        self.ready_bytes -= ready.event.wire_len();
+        self.ready_bytes -= ready.event.memory_len();
         self.insert_in_flight(ready.item.seq);
     }
 

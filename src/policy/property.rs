@@ -7,7 +7,7 @@
 //!   header is left out.
 //! - A static value may be a secret: only an explicit request returns it, and `Debug` hides it.
 
-use std::{fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -161,9 +161,12 @@ pub fn open(properties: &[DeliveryProperty]) -> Vec<DeliveryProperty> {
 
 /// The value that an event has at `key`, if a header can contain it: a string, a number or a boolean.
 fn value_at(view: &EventView<'_>, key: &FilterKey) -> Option<String> {
-    let text = view.text(key)?;
-    let fit = (1..=VALUE_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
-    fit.then(|| text.into_owned())
+    view.text(key).filter(|text| is_value(text)).map(Cow::into_owned)
+}
+
+/// Whether a text of an event is the value of a header, which may be percent-encoded. Else the header is left out.
+pub fn is_value(text: &str) -> bool {
+    (1..=VALUE_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
 /// What the events of a request share: the values of the subscription's dynamic properties.

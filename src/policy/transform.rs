@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use self::{bound::Size, evaluate::Source, value::Value};
 use crate::property;
-use gridhook_event::{Event, Schema, Transformed};
+use gridhook_event::{Event, Schema, Transformation, Transformed};
 
 /// 16 KiB of each expression: longer programs belong into the endpoint.
 pub const SOURCE_BYTES_MAX: usize = 16 * 1024;
@@ -141,6 +141,23 @@ impl Program {
         self.expressions.values().map(|(_, size)| size.of(bytes as f64)).fold(0.0, f64::max)
     }
 
+    /// The bytes that all expressions together could make of an event of this length: the cost of a transformation.
+    pub fn cost(&self, bytes: usize) -> f64 {
+        self.expressions.values().map(|(_, size)| size.of(bytes as f64)).sum::<f64>() + bytes as f64
+    }
+
+    /// The event with what is delivered instead of it, unless it has that already.
+    pub fn transform(&self, event: Event, schema: Schema) -> Event {
+        if event.transformation().is_some() {
+            return event;
+        }
+        let transformation = match self.apply(&event, schema) {
+            Ok(transformed) => Transformation::Made(transformed),
+            Err(error) => Transformation::Failed(error.to_string()),
+        };
+        event.with_transformation(transformation)
+    }
+
     /// What is delivered instead of `event` in `schema`.
     ///
     /// # Errors
@@ -165,10 +182,10 @@ impl Program {
             match at.as_str() {
                 BODY => made.body = Some(body(&result).map_err(|problem| failed(at, problem))?),
                 PATH_SUFFIX => made.path_suffix = Some(path(&result).map_err(|problem| failed(at, problem))?),
+                // As a delivery property.
                 _ => {
-                    let value = text(&result).ok_or_else(|| failed(at, NO_TEXT.to_owned()))?;
-                    property::check_value(&value).map_err(|error| failed(at, error.to_string()))?;
-                    made.headers.push((at.trim_start_matches(HEADERS).to_owned(), value));
+                    let value = text(&result).filter(|value| property::is_value(value));
+                    made.headers.extend(value.map(|value| (at.trim_start_matches(HEADERS).to_owned(), value)));
                 }
             }
         }
@@ -186,8 +203,6 @@ impl Transform {
 }
 
 const HEADERS: &str = "headers.";
-
-const NO_TEXT: &str = "the result is not a string, a number or a boolean";
 
 fn compiled(text: &str) -> Result<(Expression<'static>, Size), String> {
     if text.len() > SOURCE_BYTES_MAX {

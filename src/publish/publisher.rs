@@ -40,10 +40,11 @@ use super::{
     in_flight_bytes::{self, InFlightBytes, Permit},
     namespace::{self, PublishRoute},
     rate::PublishThrottle,
-    schema::{self, EventTarget, Nonconforming, RequestContent},
+    schema::{self, DataChecks, EventTarget, Nonconforming, RequestContent},
     traced::{TracedPublish, TracedRequest},
 };
 use gridhook_clock::Clock;
+use gridhook_compute::{Compute, ComputeCaller};
 use gridhook_engine::{
     control::{
         registry::{Registry, TopicHandle},
@@ -78,6 +79,7 @@ pub struct Publisher {
     gate: Authenticator,
     throttle: PublishThrottle,
     tracer: Tracer,
+    compute: Compute,
     room: Arc<InFlightBytes>,
     closed: AtomicBool,
     /// Whether long polls end at once.
@@ -107,6 +109,7 @@ impl Publisher {
             gate,
             throttle,
             tracer,
+            compute: Compute::default(),
             room,
             closed,
             polls_ended,
@@ -118,6 +121,12 @@ impl Publisher {
     #[must_use]
     pub fn traced_by(self, tracer: Tracer) -> Self {
         Self { tracer, ..self }
+    }
+
+    /// Checks events on these threads.
+    #[must_use]
+    pub fn with_compute(self, compute: Compute) -> Self {
+        Self { compute, ..self }
     }
 
     /// Refuses every request from now on. Requests that the journal already has are still answered.
@@ -321,7 +330,7 @@ impl Publisher {
             Some(traced) => schema::read_traced(&target, &content, &body, limits, &traced.stored())?,
             None => schema::read(&target, &content, &body, limits)?,
         };
-        note_nonconforming(topic, &target);
+        note_nonconforming(topic, self.check_data(topic, target.take_checks()).await?);
         let (events, bytes) = (draft.count(), body.len());
         let asked = if traced.is_some() || self.throttle.is_limited() { self.clock.now() } else { began };
         self.throttle.take(topic.partition(), events, bytes, asked);
@@ -332,6 +341,16 @@ impl Publisher {
             traced.end(&TracedPublish { topic, events, bytes, asked, answered }, &appended);
         }
         appended
+    }
+
+    /// Checks the data of events where others compute, unless that costs little.
+    async fn check_data(&self, topic: &TopicHandle, checks: DataChecks) -> Result<Option<Nonconforming>, Refusal> {
+        if checks.are_quick() {
+            return checks.check();
+        }
+        let caller = ComputeCaller::Topic(topic.partition());
+        let result = self.compute.run(caller, |meter| checks.check_in_slices(meter)).await;
+        result.unwrap_or(Err(Refusal::Unchecked))
     }
 
     async fn append(
@@ -503,8 +522,8 @@ async fn first_part(body: &mut web::Payload) -> Option<Option<Result<Bytes, Payl
 }
 
 /// Counts the events whose data does not match, and logs one of a thousand.
-fn note_nonconforming(topic: &TopicHandle, target: &EventTarget) {
-    let Some(Nonconforming { events, first }) = target.take_nonconforming() else { return };
+fn note_nonconforming(topic: &TopicHandle, nonconforming: Option<Nonconforming>) {
+    let Some(Nonconforming { events, first }) = nonconforming else { return };
     let before = topic.meter().nonconforming(events);
     if before == 0 || before / LOGGED_EVERY != (before + events) / LOGGED_EVERY {
         tracing::warn!(topic = %topic.record().name, events = before + events, first, "events do not match their schema");

@@ -30,9 +30,10 @@ const TAIL_MIN: u64 = 1 << 20;
 const BUFFERS_MIN: u64 = 4 << 20;
 const CACHE_MIN: u64 = 2 << 20;
 const READS_MIN: u64 = 2 << 20;
+const COMPUTE_MIN: u64 = 2 << 20;
 
-/// Requests in flight above this number are given up before any other budget is reduced: they serve bursts only.
-const REQUESTS_FIRST: u64 = 16;
+/// Bodies in flight above this size are given up before any other budget is reduced: they serve bursts only.
+const BODIES_FIRST: u64 = 16 << 20;
 
 /// A larger value means no limit: version 1 of control groups reports that by a huge number.
 const NO_LIMIT: u64 = 1 << 60;
@@ -78,21 +79,21 @@ pub fn fit(config: &mut Config, limit: u64) -> Result<(), ServerError> {
     let publishers = 2 * config.publish.bytes_in_flight as u64;
     let (tail, cache) = (config.topic.recent_events_bytes as u64, config.journal.block_cache_bytes as u64);
     let (buffers, reads) = (config.journal.write_buffer_bytes as u64, config.limits.read_bytes as u64);
+    let compute = config.limits.compute_bytes as u64;
     let event = config.publish.event_bytes as u64 + OF_REQUEST;
-    // One subscription whose endpoint hangs with the largest events, each held as stored and as sent.
-    let requests_max = config.delivery.concurrency as u64;
+    let bodies_max = config.delivery.bytes_in_flight as u64;
     let publishers_min = 2 * config.publish.request_bytes as u64;
-    let least = BASE + publishers_min + TAIL_MIN + BUFFERS_MIN + CACHE_MIN + READS_MIN + 2 * event;
+    let least = BASE + publishers_min + TAIL_MIN + BUFFERS_MIN + CACHE_MIN + READS_MIN + COMPUTE_MIN + 2 * event;
     if room < least {
         return Err(ServerError::Memory { limit: ByteSize(limit), least: ByteSize(least + least / 7) });
     }
-    let others = publishers + tail + cache + buffers + reads;
-    let requests_fitting = room.saturating_sub(BASE + others) / (2 * event);
-    if requests_fitting >= requests_max {
+    let others = publishers + tail + cache + buffers + reads + compute;
+    let bodies_fitting = room.saturating_sub(BASE + others);
+    if bodies_fitting >= bodies_max {
         return Ok(());
     }
-    let requests = 2 * event * requests_fitting.max(REQUESTS_FIRST).min(requests_max);
-    let wanted = others + requests;
+    let bodies = bodies_fitting.max(BODIES_FIRST).min(bodies_max);
+    let wanted = others + bodies;
     // The memory above the minimum is shared in proportion.
     let share = |value: u64, min: u64| {
         let (more, all) = (value.saturating_sub(min), wanted.saturating_sub(least - BASE).max(1));
@@ -105,7 +106,8 @@ pub fn fit(config: &mut Config, limit: u64) -> Result<(), ServerError> {
     config.journal.block_cache_bytes = bytes(cache, CACHE_MIN);
     config.journal.write_buffer_bytes = bytes(buffers, BUFFERS_MIN);
     config.limits.read_bytes = bytes(reads, READS_MIN);
-    config.delivery.concurrency = (bytes(requests, 2 * event) / (2 * event) as usize).max(1);
+    config.limits.compute_bytes = bytes(compute, COMPUTE_MIN);
+    config.delivery.bytes_in_flight = bytes(bodies, 2 * event);
     let size = |bytes: usize| ByteSize(bytes as u64).to_string();
     tracing::warn!(
         limit = %ByteSize(limit),
@@ -114,7 +116,8 @@ pub fn fit(config: &mut Config, limit: u64) -> Result<(), ServerError> {
         journal.block_cache_bytes = size(config.journal.block_cache_bytes),
         journal.write_buffer_bytes = size(config.journal.write_buffer_bytes),
         limits.read_bytes = size(config.limits.read_bytes),
-        delivery.concurrency = config.delivery.concurrency,
+        limits.compute_bytes = size(config.limits.compute_bytes),
+        delivery.bytes_in_flight = size(config.delivery.bytes_in_flight),
         "settings are reduced to fit the memory limit of the control group"
     );
     Ok(())
@@ -128,6 +131,8 @@ pub fn divide(config: &mut Config, cores: usize) {
     config.journal.block_cache_bytes = part(config.journal.block_cache_bytes, CACHE_MIN);
     config.journal.write_buffer_bytes = part(config.journal.write_buffer_bytes, BUFFERS_MIN);
     config.limits.read_bytes = part(config.limits.read_bytes, READS_MIN);
+    config.limits.compute_bytes = part(config.limits.compute_bytes, COMPUTE_MIN);
+    config.delivery.bytes_in_flight = part(config.delivery.bytes_in_flight, config.publish.event_bytes as u64);
 }
 
 /// Frees a page periodically, so that the allocator returns the other free pages.

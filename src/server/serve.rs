@@ -35,6 +35,7 @@ use super::{
 use gridhook_admin as admin;
 use gridhook_admin::{ChaosTargets, Control, SpreadTopics, admin_token::AdminToken, health, metrics::MetricSources};
 use gridhook_clock::Clock;
+use gridhook_compute::Compute;
 use gridhook_dead_letter::DeadLetterStores;
 use gridhook_deliver::ClientOptions;
 use gridhook_engine::{
@@ -320,7 +321,8 @@ impl Recovered {
             }
         };
         let registry = Arc::clone(appended_to.get_or_init(|| Arc::new(registry)));
-        let core = Core { config: config.clone(), clock, journal, registry };
+        let compute = Compute::new(settings::compute_limits(config));
+        let core = Core { config: config.clone(), clock, journal, registry, compute };
         Ok((Self { core, writer, timekeeper, started, token, backups, client, budget: *budget, _scrub: scrub }, starts))
     }
 

@@ -10,6 +10,7 @@ use gridhook_admin::{
     model,
 };
 use gridhook_api::server::SettingView;
+use gridhook_compute::ComputeLimits;
 use gridhook_config as config;
 use gridhook_config::{BacklogFull, Config};
 use gridhook_dead_letter::Sink;
@@ -17,6 +18,7 @@ use gridhook_deliver as deliver;
 use gridhook_deliver::{
     AddressRules, ClientCertificates, Sockets, TlsTrust,
     assertion::IdentityCertificate,
+    bodies::BodyBudget,
     identity::{IdentityProof, ServerIdentity},
     resolver::Resolver,
     resource::{Connection, Connections, Credential},
@@ -54,6 +56,11 @@ pub(super) fn journal_options(config: &Config) -> journal::JournalOptions {
             }),
         },
     }
+}
+
+pub(super) fn compute_limits(config: &Config) -> ComputeLimits {
+    let limits = &config.limits;
+    ComputeLimits { threads: limits.compute_threads, time_max: limits.compute_time, bytes_max: limits.compute_bytes }
 }
 
 pub(super) fn rules(config: &Config, client: &deliver::ClientOptions, own: &[SocketAddr]) -> RegistryRules {
@@ -216,6 +223,7 @@ pub(super) fn client(
         keep_alive,
         late_requests_max,
         sockets,
+        bodies: BodyBudget::new(config.delivery.bytes_in_flight),
         connections,
         ..options
     })

@@ -29,6 +29,7 @@ use super::{
 use gridhook_admin as admin;
 use gridhook_admin::{ChaosTargets, Control, DeadLetterHandle, admin_token, health, metrics::MetricSources};
 use gridhook_clock::{Clock, OwnerClock};
+use gridhook_compute::Compute;
 use gridhook_config::{Config, Secret};
 use gridhook_dead_letter as dead_letter;
 use gridhook_dead_letter::{DeadLetterStores, Redrives};
@@ -68,6 +69,7 @@ pub(super) struct Core {
     pub(super) clock: Clock,
     pub(super) journal: Journal,
     pub(super) registry: Arc<Registry>,
+    pub(super) compute: Compute,
 }
 
 /// Opens the store on a blocking thread, because `startup_responder` answers on this one.
@@ -191,7 +193,7 @@ pub(super) fn start_dead_letters(
     core: &Core,
     system_topic: Option<&Arc<SystemTopic>>,
 ) -> Result<DeadLetterService, ServerError> {
-    let Core { config, clock, journal, registry } = core;
+    let Core { config, clock, journal, registry, .. } = core;
     let notifier = system_topic.map(SystemTopic::notifier);
     let sinks = settings::sinks(config)?;
     let routing =
@@ -249,6 +251,7 @@ pub(super) fn subscription_context(
         tracer: tracer.clone(),
         feed: Arc::clone(core.registry.feed()),
         read_budget: ReadBudget::new(core.config.limits.read_bytes),
+        compute: core.compute.clone(),
     }
 }
 
@@ -289,10 +292,10 @@ pub(super) async fn start_background_tasks(core: &Core) {
 }
 
 pub(super) fn publisher(core: &Core, gate: Authenticator, tracer: Tracer) -> web::Data<Publisher> {
-    let Core { config, clock, journal, registry } = core;
+    let Core { config, clock, journal, registry, compute } = core;
     let limits = settings::publish_limits(config);
     let publisher = Publisher::new(Arc::clone(registry), journal.clone(), clock.clone(), limits, gate);
-    web::Data::new(publisher.traced_by(tracer))
+    web::Data::new(publisher.traced_by(tracer).with_compute(compute.clone()))
 }
 
 /// Lets event subscriptions deliver to the topics of namespaces.
@@ -316,7 +319,7 @@ pub(super) fn attach_journal(health: &health::ServerHealth, journal: &Journal) {
 
 /// Resumes the redrives that the last process had not finished.
 pub(super) fn resume_redrives(core: &Core, stores: &DeadLetterStores) -> Result<Redrives, journal::Error> {
-    let Core { config, clock, journal, registry } = core;
+    let Core { config, clock, journal, registry, .. } = core;
     let subscriptions = LiveSubscriptions { registry: Arc::clone(registry), limits: settings::publish_limits(config) };
     let redrives = Redrives::new(journal.clone(), clock.clone(), stores.clone(), Arc::new(subscriptions));
     redrives.resume()?;
@@ -351,12 +354,12 @@ pub(super) fn control(
     address: &ClientAddress,
     system_topic: Option<&Arc<SystemTopic>>,
 ) -> Result<Control, registry::Error> {
-    let Core { config, clock, journal, registry } = core;
+    let Core { config, clock, journal, registry, compute } = core;
     let limits = AuditLimits { records: config.journal.audit_records, retention: config.journal.audit_retention };
     let trail = AuditTrail::recover(journal.clone(), limits, system_topic.map(|topic| Arc::clone(&topic.events)))?;
     let (editions, public_url) = (settings::editions(config), address.public_url.clone());
     let control = Control::new(Arc::clone(registry), clock.clone(), editions, public_url);
-    let mut control = control.with_audit_trail(trail);
+    let mut control = control.with_audit_trail(trail).with_compute(compute.clone());
     control.edition_tables = settings::edition_tables(config);
     control.reached = ReachedUrls { proxies: config.auth.trusted_proxies.clone(), names: issuer::server_names(config) };
     Ok(control)

@@ -65,7 +65,7 @@ pub(super) fn start(
     certificates: ShownCertificates,
     others: Option<&OtherShards>,
 ) -> Option<Arc<SystemTopic>> {
-    let Core { config, clock, journal, registry } = core;
+    let Core { config, clock, journal, registry, .. } = core;
     let config::SystemTopic { name, interval, disk_free_bytes, certificate_expiry } = config.system_topic.clone();
     let (events, waiting) = SystemEvents::new(clock.clone());
     let limits = settings::publish_limits(config);

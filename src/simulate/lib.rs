@@ -55,7 +55,7 @@ const START: Timestamp = Timestamp(1_000_000_000_000);
 pub const EVENTS_MAX: f64 = 1e7;
 
 /// Progress is reported each time this many steps are done: every few milliseconds.
-const PROGRESS: u64 = 1 << 14;
+const PROGRESS: u32 = 1 << 12;
 
 /// What to simulate.
 #[derive(Clone, Debug)]
@@ -137,43 +137,77 @@ impl SimulationPlan {
 
 /// Runs the simulation; `progress` receives the share of the simulated time that has passed.
 pub fn run(plan: &SimulationPlan, mut progress: impl FnMut(f64)) -> SimulationReport {
-    let mut jitter = Rng::with_seed(plan.seed);
-    let mut subscribers = populate(plan, &mut jitter);
-    let models: Vec<usize> = (0..plan.subscriptions).map(|number| plan.model_of(number)).collect();
-    let mut series = vec![AttemptSeries::new(START, plan.span); plan.shares.len()];
-    let (mut log, mut queue) = (SimulatedLog::default(), EventQueue::default());
-    let end = START.after(plan.span);
-    queue.plan(START.after(pause(plan.rate, &mut jitter)), ScheduledEvent::Published);
+    let mut simulation = Simulation::new(plan.clone());
+    while let Some(share) = simulation.advance() {
+        progress(share);
+    }
+    simulation.finish()
+}
 
-    let mut happened = 0_u64;
-    while let Some((now, what)) = queue.next().filter(|(at, _)| *at < end) {
-        happened += 1;
-        if happened.is_multiple_of(PROGRESS) {
-            progress(now.since(START).div_duration_f64(plan.span));
+/// A simulation that runs part by part.
+pub struct Simulation {
+    plan: SimulationPlan,
+    jitter: Rng,
+    subscribers: Vec<Subscriber>,
+    /// The model of each subscriber.
+    models: Vec<usize>,
+    series: Vec<AttemptSeries>,
+    log: SimulatedLog,
+    queue: EventQueue,
+    end: Timestamp,
+}
+
+impl Simulation {
+    /// A simulation at its start.
+    pub fn new(plan: SimulationPlan) -> Self {
+        let mut jitter = Rng::with_seed(plan.seed);
+        let subscribers = populate(&plan, &mut jitter);
+        let models = (0..plan.subscriptions).map(|number| plan.model_of(number)).collect();
+        let series = vec![AttemptSeries::new(START, plan.span); plan.shares.len()];
+        let mut queue = EventQueue::default();
+        let end = START.after(plan.span);
+        queue.plan(START.after(pause(plan.rate, &mut jitter)), ScheduledEvent::Published);
+        Self { plan, jitter, subscribers, models, series, log: SimulatedLog::default(), queue, end }
+    }
+
+    /// Runs the next part, a few milliseconds. Returns the share of the simulated time that has passed; [`None`] at the end.
+    pub fn advance(&mut self) -> Option<f64> {
+        let mut now = START;
+        for _ in 0..PROGRESS {
+            let (at, event) = self.queue.next().filter(|(at, _)| *at < self.end)?;
+            now = at;
+            self.happen(now, event);
         }
-        match what {
+        Some(now.since(START).div_duration_f64(self.plan.span))
+    }
+
+    fn happen(&mut self, now: Timestamp, event: ScheduledEvent) {
+        let outcome_delay = self.plan.outcome_delay;
+        match event {
             ScheduledEvent::Published => {
-                log.append(now);
-                queue.plan(now.after(pause(plan.rate, &mut jitter)), ScheduledEvent::Published);
-                for (subscriber, model) in subscribers.iter_mut().zip(&models) {
-                    let (log, queue, series) = (&log, &mut queue, &mut series[*model]);
-                    subscriber.published(
-                        now,
-                        &mut SubscriberContext { log, queue, series, outcome_delay: plan.outcome_delay },
-                    );
+                self.log.append(now);
+                let next = now.after(pause(self.plan.rate, &mut self.jitter));
+                self.queue.plan(next, ScheduledEvent::Published);
+                for (subscriber, model) in self.subscribers.iter_mut().zip(&self.models) {
+                    let (log, queue, series) = (&self.log, &mut self.queue, &mut self.series[*model]);
+                    subscriber.published(now, &mut SubscriberContext { log, queue, series, outcome_delay });
                 }
             }
             ScheduledEvent::Of(number, event) => {
-                let (log, queue, series) = (&log, &mut queue, &mut series[models[number]]);
-                let context = &mut SubscriberContext { log, queue, series, outcome_delay: plan.outcome_delay };
-                subscribers[number].happened(event, now, context);
+                let (log, queue, series) = (&self.log, &mut self.queue, &mut self.series[self.models[number]]);
+                let context = &mut SubscriberContext { log, queue, series, outcome_delay };
+                self.subscribers[number].happened(event, now, context);
             }
         }
     }
-    for subscriber in &mut subscribers {
-        subscriber.end(end, &log);
+
+    /// The report, at the end.
+    pub fn finish(mut self) -> SimulationReport {
+        for subscriber in &mut self.subscribers {
+            subscriber.end(self.end, &self.log);
+        }
+        SimulationReport::new(&self.plan, &self.log, &self.subscribers, &self.models, self.series)
     }
-    SimulationReport::new(plan, &log, &subscribers, &models, series)
 }
 
 fn populate(plan: &SimulationPlan, jitter: &mut Rng) -> Vec<Subscriber> {

@@ -26,12 +26,14 @@ use crate::{
     slice::{SliceRead, filter_slice},
     spans::SettleSpans,
     timers::{self, Timer},
+    transformation::ReadTransformation,
     turns::{TakesTurns, take_turns},
 };
 use gridhook_chaos::{Inject, response_faults::FaultInjection};
 use gridhook_clock::Clock;
+use gridhook_compute::{Compute, ComputeCaller, ComputeError};
 use gridhook_deliver as deliver;
-use gridhook_deliver::Sender;
+use gridhook_deliver::{Sender, bodies::BodyShare};
 use gridhook_event::{Event, Lane, Seq, Timestamp};
 use gridhook_journal as journal;
 use gridhook_journal::{Journal, LogPosition, OpenedSubscription, PendingResult, SubscriptionOwner};
@@ -49,6 +51,9 @@ const SLICE_BYTES: usize = 512 * 1024;
 
 /// Maximum bytes of pending events per fetch, approximately.
 const FETCH_BYTES: usize = 1024 * 1024;
+
+/// The pause before a transformation is tried again that found the threads busy.
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Events taken from the recent-events cache per read, unless a batch is larger.
 const RECENT_EVENTS: usize = 256;
@@ -71,6 +76,8 @@ pub struct SubscriptionContext {
     pub feed: Arc<EventFeed>,
     /// Limits the bytes that all subscriptions have read and not sent.
     pub read_budget: Arc<ReadBudget>,
+    /// Makes costly transformations.
+    pub compute: Compute,
 }
 
 /// Called once a new incarnation has processed what waited for it.
@@ -98,6 +105,10 @@ pub struct SubscriptionActor {
     awaits_write: bool,
     /// Whether this actor is registered to be woken when a socket becomes free.
     waits_for_room: bool,
+    /// The bodies in flight of this actor.
+    bodies: BodyShare,
+    /// Whether this actor is registered to be woken when memory for a body becomes free.
+    waits_for_bytes: bool,
 }
 
 impl SubscriptionActor {
@@ -121,6 +132,7 @@ impl SubscriptionActor {
         let reader = Arc::clone(&shared);
         let member = Rc::new(context.read_budget.member(Arc::new(move || reader.drop_read_events())));
         let sender = plan.sender(&context.client);
+        let bodies = context.client.bodies.new_share();
         Ok(Self {
             context,
             recent,
@@ -135,6 +147,8 @@ impl SubscriptionActor {
             known_end: None,
             awaits_write: false,
             waits_for_room: false,
+            bodies,
+            waits_for_bytes: false,
         })
     }
 
@@ -153,6 +167,7 @@ impl SubscriptionActor {
             let ended = inputs.iter().filter(|input| matches!(input, Input::Finished { .. })).count();
             let in_flight = self.core.in_flight().saturating_sub(ended);
             self.core.limit_requests(in_flight.saturating_add(self.context.client.sockets.free()));
+            self.core.limit_bytes(self.bodies.free());
             self.apply_requested_wait(now);
             let drawn = inputs.drain(..).map(|input| (input, Jitter(fastrand::f64())));
             let CoreStep { write, effects } = self.core.absorb_all(drawn, now);
@@ -167,6 +182,7 @@ impl SubscriptionActor {
             }
         }
         self.wait_for_room(now);
+        self.wait_for_bytes(now);
         if !self.awaits_write && self.core.waits_for_write() {
             self.awaits_write = true;
             self.shared.await_write();
@@ -190,9 +206,20 @@ impl SubscriptionActor {
         sockets.wait(move || shared.report(incarnation, SharedStateMessage::Room));
     }
 
+    /// The same for memory for bodies.
+    fn wait_for_bytes(&mut self, now: Timestamp) {
+        if self.waits_for_bytes || !self.core.waits_for_bytes(now) {
+            return self.bodies.pass_on();
+        }
+        self.waits_for_bytes = true;
+        let shared = Arc::clone(&self.shared);
+        let incarnation = self.owner.incarnation;
+        self.bodies.wait(move || shared.report(incarnation, SharedStateMessage::BodyRoom));
+    }
+
     /// Passes what was read to the core, with what arrived before. What the core keeps is counted before the grant is
     /// released.
-    fn absorb_read(&mut self, inputs: Vec<Input>, room: ReadGrant, now: Timestamp) {
+    fn absorb_read(&mut self, inputs: Vec<Input>, room: Option<ReadGrant>, now: Timestamp) {
         self.absorb_all(inputs, now);
         self.member.keep(self.core.read_ahead_bytes());
         drop(room);
@@ -221,17 +248,29 @@ impl SubscriptionActor {
             match report {
                 SharedStateMessage::Input(input) => inputs.push(input),
                 SharedStateMessage::Read(input, room) => {
+                    if let Some((input, room)) = self.transform_read(input, Some(room)) {
+                        inputs.push(input);
+                        self.absorb_read(std::mem::take(&mut inputs), room, now);
+                    }
+                }
+                SharedStateMessage::Transformed(input, room) => {
                     inputs.push(input);
                     self.absorb_read(std::mem::take(&mut inputs), room, now);
                 }
                 SharedStateMessage::Slice(lane, from, slice, room) => {
                     let (damage, share) = (self.context.journal.damage(), self.member.share());
                     let input = filter_slice(&self.shared, &self.plan, damage, share, SliceRead { lane, from, slice });
-                    inputs.push(input);
-                    self.absorb_read(std::mem::take(&mut inputs), room, now);
+                    if let Some((input, room)) = self.transform_read(input, Some(room)) {
+                        inputs.push(input);
+                        self.absorb_read(std::mem::take(&mut inputs), room, now);
+                    }
                 }
                 SharedStateMessage::Room => {
                     self.waits_for_room = false;
+                    inputs.push(Input::Tick);
+                }
+                SharedStateMessage::BodyRoom => {
+                    self.waits_for_bytes = false;
                     inputs.push(Input::Tick);
                 }
                 SharedStateMessage::Timer => {
@@ -353,10 +392,11 @@ impl SubscriptionActor {
                 None
             }
             Effect::ReadDue { of, from } => {
-                let answer =
-                    self.context.journal.reads().due_of(self.shared.subscription_key, of, from, retry_window::WINDOW);
+                let reads = self.context.journal.reads().clone();
+                let subscription_key = self.shared.subscription_key;
                 self.await_report(async move {
-                    answer.await.map(|(keys, all)| SharedStateMessage::Input(Input::DueRead { of, keys, all }))
+                    let (keys, all) = reads.due_of(subscription_key, of, from, retry_window::WINDOW).await?;
+                    Ok(SharedStateMessage::Input(Input::DueRead { of, keys, all }))
                 });
                 None
             }
@@ -390,7 +430,8 @@ impl SubscriptionActor {
             && let Some(found) = self.recent.read(record.number, record.version, from, end, bounds)
         {
             let (upto, total, events) = (found.upto, found.total, found.events);
-            return Some(Input::Read { lane, from, upto, total, events });
+            let input = Input::Read { lane, from, upto, total, events };
+            return self.transform_read(input, None).map(|(input, _)| input);
         }
         let partition = self.shared.subscription_key.partition;
         let end = end.unwrap_or_else(|| self.log_end());
@@ -398,6 +439,39 @@ impl SubscriptionActor {
         let read =
             move |room: ReadGrant| reads.log_within(partition, from..end, room.bytes(), move |bytes| room.fit(bytes));
         self.await_room(SLICE_BYTES, read, move |(slice, room)| SharedStateMessage::Slice(lane, from, slice, room));
+        None
+    }
+
+    /// Passes on what was read, unless its events have a costly transformation. It is then reported to the shared state once
+    /// they are transformed.
+    fn transform_read(&self, input: Input, room: Option<ReadGrant>) -> Option<(Input, Option<ReadGrant>)> {
+        let settings = &self.plan.settings;
+        let Some(program) = &settings.transform else { return Some((input, room)) };
+        let transformation = ReadTransformation {
+            program: Arc::clone(program),
+            schema: settings.batch.schema,
+            bytes_max: self.member.share().min(SLICE_BYTES),
+        };
+        if !transformation.is_costly(&input) {
+            return Some((input, room));
+        }
+        let shared = Arc::clone(&self.shared);
+        let incarnation = self.owner.incarnation;
+        let compute = self.context.compute.clone();
+        actix_rt::spawn(async move {
+            let input = loop {
+                let input_copy = input.clone();
+                let work = transformation.clone();
+                let caller = ComputeCaller::Subscription(shared.subscription_key);
+                match compute.run(caller, |meter| work.transform(input_copy, meter)).await {
+                    Ok(input) => break input,
+                    Err(ComputeError::Busy) => tokio::time::sleep(BUSY_PAUSE).await,
+                    // The core tries it again, and a panic is then noted with its event.
+                    Err(_) => break input,
+                }
+            };
+            shared.report(incarnation, SharedStateMessage::Transformed(input, room));
+        });
         None
     }
 
@@ -421,11 +495,14 @@ impl SubscriptionActor {
         let permit = self.context.client.sockets.take();
         let lease = self.context.client.lease.clone();
         let faults = Arc::clone(&self.context.response_faults);
+        let schema = plan.settings.batch.schema;
+        let body = self.bodies.take(events.iter().map(|event| event.delivered_len(schema)).sum());
         let resources = delivery::AttemptResources {
             wall: self.context.clock.wall(),
             faults,
             tracer: &self.context.tracer,
             permit,
+            body,
             lease,
         };
         delivery::start(&self.shared, plan, self.sender(), &request, events, resources, now);

@@ -12,7 +12,7 @@ use std::{
 use crate::{plan::DeliveryPlan, shared_state::SharedState, spans::AttemptSpan};
 use gridhook_chaos::response_faults::{self, FaultInjection, ResponseFault};
 use gridhook_clock::Lease;
-use gridhook_deliver::{Batch, Sender, sockets::Taken};
+use gridhook_deliver::{Batch, Sender, bodies::BodyPermit, sockets::Taken};
 use gridhook_event::{Event, Lane, RequestId, Timestamp, WallTime};
 use gridhook_policy::{
     OutgoingBatch,
@@ -27,6 +27,8 @@ pub(super) struct AttemptResources<'a> {
     pub(super) tracer: &'a Tracer,
     /// Counts the socket of the request.
     pub(super) permit: Taken,
+    /// Counts its body.
+    pub(super) body: BodyPermit,
     /// The lease of the store's owner, in a cluster.
     pub(super) lease: Option<Lease>,
 }
@@ -41,7 +43,7 @@ pub(super) fn start(
     resources: AttemptResources<'_>,
     now: Timestamp,
 ) {
-    let AttemptResources { wall, faults, tracer, permit, lease } = resources;
+    let AttemptResources { wall, faults, tracer, permit, body, lease } = resources;
     let guard = AttemptGuard { shared: Arc::clone(shared), id: request.id };
     let (lane, attempts) = request.items.first().map_or((Lane::LIVE, 0), |item| (item.lane, item.attempts));
     let traced = AttemptSpan::begin(tracer, &plan, &events, attempts, now);
@@ -55,7 +57,9 @@ pub(super) fn start(
         let kind = lane.is_job().then(|| guard.shared.job_kind(lane)).flatten();
         let trace = traced.iter().flat_map(AttemptSpan::headers);
         let headers = DeliveryPlan::job_header(lane, kind).into_iter().chain(trace).collect();
-        let batch = Batch { events, attempts_before: attempts, headers, wall, wait: plan.response_timeout() };
+        let wait = plan.response_timeout();
+        let permit = Some((body, subscription_key.partition));
+        let batch = Batch { events, attempts_before: attempts, headers, wall, wait, permit };
         if let Some(lease) = lease {
             Box::pin(lease.allowed()).await;
         }

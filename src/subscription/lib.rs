@@ -16,6 +16,7 @@ pub mod shared_state;
 mod slice;
 mod spans;
 pub mod timers;
+mod transformation;
 pub mod turns;
 
 pub use self::{

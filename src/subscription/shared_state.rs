@@ -59,10 +59,14 @@ pub enum SharedStateMessage {
     Input(Input),
     /// Input for the core, with the grant that it holds until the core has it.
     Read(Input, ReadGrant),
+    /// Input for the core whose events are transformed, with the grant that it holds until the core has it.
+    Transformed(Input, Option<ReadGrant>),
     /// A slice of the log, to be filtered.
     Slice(Lane, Seq, LogSlice, ReadGrant),
     /// A socket is free for the next request.
     Room,
+    /// Memory is free for the body of the next request.
+    BodyRoom,
     /// The actor's timer is due.
     Timer,
     /// The journal reported an error: this incarnation must end.

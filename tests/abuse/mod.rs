@@ -4,6 +4,7 @@
 //! Each bound has its counterpart: with the bound set absurdly high the same look finds that it is missing.
 
 mod attacks;
+mod callers;
 mod connections;
 mod failed_auth;
 mod frozen;
@@ -12,11 +13,14 @@ mod hostile;
 mod listed;
 mod neighbours;
 mod overload;
+mod peers;
 mod private;
+mod quotas;
 mod raw;
 mod secrets;
 mod slow;
 mod terminal;
+mod uses;
 
 use std::time::Duration;
 

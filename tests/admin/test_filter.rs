@@ -142,3 +142,36 @@ async fn a_filter_is_tried_where_its_subscription_hangs() {
         "shop" "north" "all""#]]
     .assert_eq(&lines.join("\n"));
 }
+
+#[actix_web::test]
+async fn what_a_transformation_makes_of_all_events_is_bounded() {
+    let control = control("EventGridSchema").await;
+    let long = "x".repeat(5_000);
+    let events: Vec<Value> = (0..40).map(|number| event(&number.to_string(), "Made", "/a", json!(long))).collect();
+    let copies = vec!["@"; 190].join(",");
+    let body = json!({"events": events, "transform": {"body": format!("[{copies}]")}});
+    let path = format!("{RG}/topics/orders/eventSubscriptions/to-shop/testTransform");
+    let answer = control.call("POST", &path, body).await;
+    assert_eq!(answer.status, 400, "{}", answer.text);
+    assert!(answer.text.contains("needs more than 33554432 bytes of memory"), "{}", answer.text);
+    let few = json!({"events": events[..3], "transform": {"body": format!("[{copies}]")}});
+    let answer = control.call("POST", &path, few).await;
+    assert_eq!((answer.status, &answer.json()["tested"]), (200, &json!(3)), "{}", answer.text);
+}
+
+#[actix_web::test]
+async fn a_schema_without_a_bound_is_refused_by_name_and_in_a_preview() {
+    let control = ControlFixture::new(ChaosMode::Disabled);
+    assert_eq!(control.call("PUT", &format!("{RG}/topics/orders"), json!({})).await.status, 201);
+    let nested = (0..26).fold(json!({}), |inner, _| json!({"allOf": [inner], "unevaluatedProperties": false}));
+    let body = json!({"properties": {"versions": {"1": {"schema": nested, "examples": [{"a": 1}]}}}});
+    let path = format!("{RG}/topics/orders/eventTypes/Order.Placed");
+    for path in [path.clone(), format!("{path}?whatIf=true")] {
+        let answer = control.call("PUT", &path, body.clone()).await;
+        assert_eq!(answer.status, 400, "{}", answer.text);
+        let named = "properties.eventTypeInfo.inlineEventTypes.Order.Placed.versions.1.schema could take";
+        assert!(answer.text.contains(named) && answer.text.contains("unevaluatedProperties"), "{}", answer.text);
+    }
+    let sound = json!({"properties": {"versions": {"1": {"schema": {"type": "object"}, "examples": [{"a": 1}]}}}});
+    assert_eq!(control.call("PUT", &path, sound).await.status, 201);
+}

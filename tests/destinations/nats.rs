@@ -1,6 +1,6 @@
 //! NATS JetStream: NATS' own server.
 
-use std::{collections::BTreeMap, io::Write, net::TcpListener};
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
@@ -128,48 +128,4 @@ fn an_event_whose_subject_no_stream_takes_is_sent_again_until_one_does() {
     end_waits(&server, "orders", "queue");
     wait_for("the message", LONG, || !streams.nats.messages("late", 0).0.is_empty());
     assert_eq!(server.counter("orders", "queue", "dropped"), 0);
-}
-
-/// A server that greets, and then sends this without an end.
-fn endless(reply: &'static [u8]) -> (String, std::sync::mpsc::Receiver<u64>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let url = format!("nats://{}", listener.local_addr().expect("an address"));
-    let (sender, sent) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.expect("a connection");
-            let piece = vec![b'x'; 1 << 20];
-            let mut bytes = 0;
-            let mut written = stream.write_all(reply);
-            // 600 MB, as long as somebody reads them.
-            while written.is_ok() && bytes < 600 << 20 {
-                bytes += piece.len() as u64;
-                written = stream.write_all(&piece);
-            }
-            if sender.send(bytes).is_err() {
-                return;
-            }
-        }
-    });
-    (url, sent)
-}
-
-#[test]
-fn a_nats_server_that_sends_without_an_end_fills_no_memory() {
-    let greetings: [&[u8]; 3] = [
-        b"INFO ",
-        b"INFO {\"max_payload\":1048576,\"headers\":true}\r\nPONG\r\nMSG _INBOX.x.0 1 629145600\r\n",
-        b"INFO {\"max_payload\":1048576,\"headers\":true}\r\nHMSG _INBOX.x.0 1 629145500 629145600\r\n",
-    ];
-    for greeting in greetings {
-        let (url, sent) = endless(greeting);
-        let server = Server::start(&[("DELIVERY__VALIDATE", "false"), ("DELIVERY__RESOURCES__SERVICE__URL", &url)]);
-        let key = server.topic("orders", "EventGridSchema");
-        let properties = json!({"resourceId": "service", "subject": "orders"});
-        let destination = json!({"destination": {"endpointType": "Nats", "properties": properties}});
-        server.subscribe("orders", "sub", &SubscriptionSpec::of("").also(&json!({}), &destination));
-        server.publish("orders", &key, &load::body(&["1".to_owned()], "/blue"));
-        let bytes = sent.recv_timeout(LONG).expect("the connection ends");
-        assert!(bytes < 64 << 20, "{bytes} bytes were read of {greeting:?}");
-    }
 }

@@ -14,7 +14,7 @@ use gridhook::{
     journal::{BacklogLimits, Journal, JournalOptions, MetaChange, Shards},
     policy::{
         outcome::Failure,
-        record::{DueKey, PendingDelivery},
+        record::{DueKey, PendingDelivery, Traffic},
     },
     store::{
         Batch, Family, Store, StoreError,
@@ -314,6 +314,31 @@ fn due_records_that_cannot_be_read_are_made_from_the_pending_records() {
     expected.sort_unstable();
     assert_eq!((found, all), (expected, true));
     assert_eq!(journal.damage().seen().families, [Family::Due]);
+    journal.close();
+    writer.join();
+}
+
+#[test]
+fn the_keys_of_a_job_behind_many_others_are_read_to_the_last() {
+    let store = Arc::new(crate::support::memory_store::MemoryStore::new());
+    let (clock, _) = Clock::manual(Timestamp(1_000_000));
+    let (journal, writer) =
+        Journal::start(store.clone(), clock, options(), Box::new(|_, _| {}), Box::new(|_| {})).expect("started");
+    // More than one task of a reader looks at.
+    let mut batch = Batch::default();
+    for seq in 1..=150_000 {
+        let lane = if seq % 50_000 == 0 { Lane::FIRST_JOB } else { Lane::LIVE };
+        batch.put(Family::Due, keys::due(OF, Timestamp(seq), lane, Seq(seq)), Vec::new());
+    }
+    store.write(&batch).expect("written");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let read = |max| {
+        let due = journal.reads().due_of(OF, Traffic::Jobs, DueKey::at(Timestamp(0)), max);
+        let (keys, all) = runtime.block_on(due).expect("an answer");
+        (keys.iter().map(|key| key.seq.0).collect::<Vec<_>>(), all)
+    };
+    assert_eq!(read(100), (vec![50_000, 100_000, 150_000], true));
+    assert_eq!(read(2), (vec![50_000, 100_000], false));
     journal.close();
     writer.join();
 }

@@ -8,7 +8,7 @@ use gridhook::{
     policy::{
         Input, SubscriptionSettings,
         outcome::Reason,
-        record::{Command, LedgerEvent},
+        record::{Command, LedgerEvent, Rate},
     },
 };
 
@@ -54,6 +54,26 @@ fn a_held_subscription_gives_up_nothing_before_the_hold_of_expiry_ends() {
     driver.absorb(Input::Tick);
     driver.run_for(HOUR);
     assert_eq!(expired(&driver), 3);
+}
+
+#[test]
+fn without_memory_for_bodies_nothing_leaves_and_no_timer_spins() {
+    let settings = SubscriptionSettings { rate_max: Some(Rate::of(1.0)), ..six_hours() };
+    let mut driver = Driver::new(settings, answers(vec![status(200)]));
+    driver.core.limit_bytes(0);
+    driver.publish(&[("yes", 10), ("yes", 10), ("yes", 10)]);
+    driver.run_for(HOUR);
+    assert!(driver.left.is_empty() && driver.core.waits_for_bytes(driver.now));
+    assert_eq!(driver.core.next_due(driver.now), None, "the release of memory wakes it");
+    // A request is measured by its body, and the last one may exceed what is left.
+    driver.core.limit_bytes(1);
+    driver.absorb(Input::Tick);
+    driver.run_for(HOUR);
+    assert_eq!(driver.core.cursor().counters.delivered, 1);
+    driver.core.limit_bytes(usize::MAX);
+    driver.absorb(Input::Tick);
+    driver.run_for(HOUR);
+    assert_eq!(driver.core.cursor().counters.delivered, 3);
 }
 
 #[test]

@@ -182,6 +182,10 @@ struct Scenario {
     write: Option<(SubscriptionWrite, mpsc::Receiver<Result<(), Error>>)>,
     /// Whether a write is durable that nothing waited for.
     written: bool,
+    /// Whether the actor learns that before it is woken for another reason.
+    learns_writes_at_once: bool,
+    /// When the timer is due that the actor has set after its last turn.
+    timer: Option<Timestamp>,
     truth: BTreeMap<(Lane, Seq), Truth>,
     /// Replays, and the holds of their parts of the log until their start is durable.
     replays: BTreeMap<Lane, Replay>,
@@ -290,6 +294,8 @@ impl Scenario {
             coming: Vec::new(),
             write: None,
             written: false,
+            learns_writes_at_once: seed.is_multiple_of(2),
+            timer: None,
             truth: BTreeMap::new(),
             replays: BTreeMap::new(),
             retention,
@@ -345,6 +351,23 @@ impl Scenario {
             _ => self.store.full.store(false, Ordering::SeqCst),
         }
         self.settle_write();
+        self.check_rest();
+    }
+
+    /// Nothing that is due waits for a wake of something else: where neither the timer nor the end of the write wakes the
+    /// actor, another turn changes nothing. In every other scenario, the actor learns at once that a write is durable.
+    fn check_rest(&mut self) {
+        if self.learns_writes_at_once && std::mem::take(&mut self.written) {
+            self.core.end_write();
+        }
+        let now = self.clock.now();
+        let is_due = [self.timer, self.core.next_due(now)].into_iter().flatten().any(|due| due <= now);
+        if self.core.waits_for_write() || is_due {
+            return;
+        }
+        let CoreStep { write, effects } = self.core.absorb_all([], now);
+        assert_eq!(write, None, "this write had no wake");
+        assert!(effects.is_empty(), "this had no wake: {effects:?}");
     }
 
     /// An operator retries deliveries now: those that are pending, or any.
@@ -610,6 +633,7 @@ impl Scenario {
             self.core.end_write();
         }
         let step = self.core.absorb_all(inputs, now.after(early));
+        self.timer = self.core.next_due(now);
         if refused {
             self.check_refused(before);
         }
@@ -1004,6 +1028,7 @@ impl Scenario {
         self.absorb(Input::Appended { end: self.end() });
         for _ in 0..100_000 {
             self.settle_write();
+            self.check_rest();
             // An earlier response may have held it.
             if self.core.cursor().held.is_some() {
                 self.absorb(Input::Command(Command::Resume));

@@ -36,7 +36,8 @@ fn publish(schema: Schema, mode: SchemaValidation, versions: &Value, body: &str)
         Schema::EventGrid | Schema::Custom => "application/json",
     });
     let content = RequestContent { content_type, attributes: Vec::new() };
-    schema::read(&target, &content, &Bytes::copy_from_slice(body.as_bytes()), &PublishLimits::default()).map(|_| ())
+    schema::read(&target, &content, &Bytes::copy_from_slice(body.as_bytes()), &PublishLimits::default())?;
+    target.take_checks().check().map(|_| ())
 }
 
 fn event_grid(kind: &str, version: &str, data: &str) -> String {
@@ -165,6 +166,63 @@ fn a_schema_is_bounded_and_stands_alone() {
     );
 }
 
+/// `{"allOf": [{"allOf": […]}]}`, each with `unevaluatedProperties`.
+fn unevaluated(levels: usize) -> Value {
+    (0..levels).fold(json!({}), |inner, _| json!({"allOf": [inner], "unevaluatedProperties": false}))
+}
+
+#[test]
+fn a_schema_whose_cost_has_no_bound_is_refused_by_name() {
+    let all_of = |count: usize| json!({"items": {"allOf": vec![json!({"type": "integer"}); count]}});
+    let any_of = |levels: usize| (0..levels).fold(json!({}), |inner, _| json!({"anyOf": [inner.clone(), inner]}));
+    let any_of_one = |levels: usize| (0..levels).fold(json!({}), |inner, _| json!({"anyOf": [inner]}));
+    let pattern = "[ab]{700}[cd]|[ab]{701}[de]";
+    let groups = format!("{}a{{9}}{}", "(".repeat(70), ")".repeat(70));
+    for (schema, expected) in [
+        // Each level evaluates the levels below it again.
+        (unevaluated(26), "unevaluatedProperties"),
+        (json!({"properties": {"a": unevaluated(12)}}), "unevaluatedProperties"),
+        (all_of(9000), "for items; allowed are 64000000"),
+        (any_of_one(26), "for anyOf"),
+        (json!({"pattern": pattern}), "has the pattern \"[ab]{700}[cd]|[ab]{701}[de]\" with 1403 positions"),
+        (json!({"patternProperties": {"(a{40}){40}": {}}}), "with 1600 positions"),
+        (json!({"pattern": groups}), "positions"),
+    ] {
+        let error = check(&schema).expect_err(expected);
+        assert!(error.starts_with("T.versions.1.schema ") && error.contains(expected), "{error}");
+    }
+    let usual = json!({
+        "type": "object",
+        "required": ["id", "lines"],
+        "properties": {
+            "id": {"pattern": "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"},
+            "lines": {"items": {"oneOf": [
+                {"properties": {"sku": {"type": "string", "maxLength": 40}}, "required": ["sku"]},
+                {"properties": {"note": {"enum": ["a", "b"]}}, "unevaluatedProperties": false},
+            ]}, "uniqueItems": true},
+        },
+        "allOf": [{"if": {"required": ["a"]}, "then": {"required": ["b"]}}],
+        "unevaluatedProperties": false,
+    });
+    for schema in [usual, unevaluated(4), all_of(100), any_of(4)] {
+        assert_eq!(check(&schema), Ok(()), "{schema}");
+    }
+}
+
+#[test]
+fn data_that_could_take_too_many_steps_is_not_checked_and_does_not_match() {
+    let versions = json!({"1": {"schema": {"pattern": "^(ab?){300}$"}}});
+    let body = |bytes: usize| format!("[{}]", event_grid("T", "1", &format!("\"{}\"", "a".repeat(bytes))));
+    assert!(publish(Schema::EventGrid, SchemaValidation::Refuse, &versions, &body(300)).is_ok());
+    let refused =
+        publish(Schema::EventGrid, SchemaValidation::Refuse, &versions, &body(500_000)).expect_err("too much");
+    assert!(refused.to_string().contains("steps for 500002 bytes; allowed are 64000000"), "{refused}");
+    // One that was stored before such schemas were refused matches nothing, and takes no time.
+    let stored = json!({"1": {"schema": unevaluated(40)}});
+    let refused = publish(Schema::EventGrid, SchemaValidation::Refuse, &stored, &body(1)).expect_err("no bound");
+    assert!(refused.to_string().contains("could take inf steps"), "{refused}");
+}
+
 #[test]
 fn a_pattern_runs_in_linear_time_and_deep_data_is_refused() {
     let versions = json!({"1": {"schema": {"properties": {"a": {"pattern": "^(a+)+$"}}}}});
@@ -178,5 +236,6 @@ fn a_pattern_runs_in_linear_time_and_deep_data_is_refused() {
     record.azure_properties.event_type_info = Some(types(&versions));
     let catalogue = Catalogue::of(&record).expect("it checks");
     let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
-    assert!(catalogue.violation("T", "1", Some(&deep)).expect("refused").contains("cannot be read"));
+    let declared = catalogue.find("T", "1").expect("it is declared");
+    assert!(declared.violation(Some(&deep)).expect("refused").contains("cannot be read"));
 }

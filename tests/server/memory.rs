@@ -3,19 +3,23 @@
 use std::{
     collections::HashMap,
     fs,
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 use gridhook::{
     config::{Config, SettingSources},
     server::memory::{fit, lowest},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::LONG;
 use crate::support::{
     process,
-    server::{Server, SubscriptionSpec, wait_for},
+    server::{Server, SubscriptionSpec, events_path, subscription, wait_for},
     sink::{Behavior, Sink},
 };
 
@@ -56,23 +60,24 @@ fn budgets_are_made_to_fit_and_too_little_is_refused() {
     let budgets = |config: &Config| {
         let Config { publish, topic, journal, delivery, limits, .. } = config;
         let (cache, buffers) = (journal.block_cache_bytes, journal.write_buffer_bytes);
-        let sizes = [publish.bytes_in_flight, topic.recent_events_bytes, cache, buffers, limits.read_bytes];
-        (sizes, delivery.concurrency)
+        let (reads, compute) = (limits.read_bytes, limits.compute_bytes);
+        let sizes = [publish.bytes_in_flight, topic.recent_events_bytes, cache, buffers, reads, compute];
+        (sizes, delivery.bytes_in_flight)
     };
     let whole = budgets(&defaults());
-    let mut last = ([0; 5], 0);
+    let mut last = ([0; 6], 0);
     for mib in [112, 128, 160, 256, 384, 512, 4096] {
         let mut config = defaults();
         fit(&mut config, mib * MIB).expect("it fits");
         let now = budgets(&config);
-        let sum: usize = now.0.iter().sum();
+        let sum: usize = now.0.iter().sum::<usize>() + now.1;
         assert!((sum as u64) < mib * MIB, "{now:?} in {mib} MiB");
         assert!(now.0.iter().zip(last.0).all(|(now, last)| *now >= last) && now.1 >= last.1, "more room is more");
         assert!(now.0.iter().zip(whole.0).all(|(now, whole)| *now <= whole), "never more than was asked for");
         assert!(config.publish.bytes_in_flight >= config.publish.request_bytes, "the largest request is taken");
         if mib == 512 {
-            assert_eq!(now.0, whole.0, "requests beyond the first give way before anything else");
-            assert!((16..whole.1).contains(&now.1), "{now:?}");
+            assert_eq!(now.0, whole.0, "bodies in flight beyond the first give way before anything else");
+            assert!((16 << 20..whole.1).contains(&now.1), "{now:?}");
         }
         last = now;
     }
@@ -128,7 +133,7 @@ fn in_a_small_control_group_large_events_for_a_dead_endpoint_do_not_end_the_serv
     sink.set("/dead", Behavior::Dead);
     const EVENTS: usize = 200;
     let mut client = server.client();
-    let path = crate::support::server::events_path("orders");
+    let path = events_path("orders");
     let mut taken = 0;
     wait_for("all events to be taken", 10 * LONG, || {
         let body = json!([{
@@ -148,4 +153,98 @@ fn in_a_small_control_group_large_events_for_a_dead_endpoint_do_not_end_the_serv
     }
     println!("{} MiB were resident at most", server.most_resident() / MIB);
     server.terminate();
+}
+
+/// The sizing table of the manual with the settings of the test below, in MiB: bodies of publishers as received and as stored,
+/// recent events, events read and not sent, bodies in flight, computing with the memory of one thread, the store, and readers of
+/// `tail`.
+const BUDGETS: u64 = (2 * 16 + 8 + 16 + 32 + (32 + 32) + (8 + 8) + 8) * MIB;
+
+/// An event of a megabyte.
+fn large_event(id: usize) -> Value {
+    json!([{
+        "id": id.to_string(), "subject": "/a", "eventType": "t", "eventTime": "2026-01-01T00:00:00Z",
+        "dataVersion": "1", "data": {"text": format!("{id} {}", "x".repeat(1_000_000))},
+    }])
+}
+
+/// An endpoint that accepts connections and reads nothing.
+fn silent_endpoint() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        let connections: Vec<_> = listener.incoming().collect();
+        drop(connections);
+    });
+    at
+}
+
+/// Connections that have sent nearly all of a large body, as many as the server has memory for.
+fn stalled_publishers(server: &Server, key: &str) -> Vec<TcpStream> {
+    let body = large_event(0).to_string();
+    let head = format!(
+        "POST {} HTTP/1.1\r\nhost: x\r\naeg-sas-key: {key}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        events_path("orders"),
+        body.len()
+    );
+    let mut stalled = Vec::new();
+    for _ in 0..64 {
+        let mut stream = TcpStream::connect(server.at()).expect("a connection");
+        stream.set_read_timeout(Some(Duration::from_millis(50))).expect("it is set");
+        // A server that refuses may close before it has read all.
+        let is_sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body.as_bytes()[1..]));
+        let mut status = [0; 12];
+        if is_sent.is_err() || stream.read_exact(&mut status).is_ok() {
+            break;
+        }
+        stalled.push(stream);
+    }
+    stalled
+}
+
+#[test]
+fn with_all_budgets_full_memory_stays_below_their_sum() {
+    let server = Server::start(&[
+        ("DELIVERY__VALIDATE", "false"),
+        ("PUBLISH__BYTES_IN_FLIGHT", "16MiB"),
+        ("TOPIC__RECENT_EVENTS_BYTES", "8MiB"),
+        ("LIMITS__READ_BYTES", "16MiB"),
+        ("DELIVERY__BYTES_IN_FLIGHT", "32MiB"),
+        ("LIMITS__COMPUTE_BYTES", "32MiB"),
+        ("LIMITS__COMPUTE_THREADS", "1"),
+        ("JOURNAL__WRITE_BUFFER_BYTES", "8MiB"),
+        ("JOURNAL__BLOCK_CACHE_BYTES", "8MiB"),
+    ]);
+    let endpoint = silent_endpoint();
+    let key = server.topic("orders", "EventGridSchema");
+    let hooks: Vec<String> = (0..20).map(|number| format!("hook-{number}")).collect();
+    for hook in &hooks {
+        // Each sends other bodies, of which none can be shared.
+        let transform = json!({"body": format!("['{hook}', @]")});
+        let spec = SubscriptionSpec::of(&format!("http://{endpoint}/{hook}"));
+        server.subscribe("orders", hook, &spec.also(&json!({}), &json!({"transform": transform})));
+    }
+    let before = server.resident();
+    let token = fs::read_to_string(server.data_dir().join("admin-token")).expect("a token");
+    let tail = TcpStream::connect(server.at()).expect("a connection");
+    let request = format!("GET /tail HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n", token.trim());
+    (&tail).write_all(request.as_bytes()).expect("it is sent");
+    for id in 0..40 {
+        server.publish("orders", &key, large_event(id).to_string().as_bytes());
+    }
+    let in_flight =
+        || -> u64 { hooks.iter().filter_map(|hook| server.status("orders", hook)["inFlight"].as_u64()).sum() };
+    wait_for("the bodies in flight", LONG, || in_flight() >= 24);
+    let stalled = stalled_publishers(&server, &key);
+    assert!(stalled.len() < 64, "publishers are refused at the limit");
+    let path = format!("{}/testTransform", subscription("orders", &hooks[0]));
+    let texts = json!({"last": 40, "transform": {"body": "data.text"}});
+    let results = thread::scope(|scope| {
+        let asked: Vec<_> = (0..4).map(|_| scope.spawn(|| server.admin("POST", &path, &texts).status)).collect();
+        asked.into_iter().map(|asked| asked.join().expect("an answer")).collect::<Vec<_>>()
+    });
+    assert!(results.iter().all(|status| [400, 503].contains(status)), "their memory is bounded: {results:?}");
+    let grown = server.most_resident().saturating_sub(before);
+    println!("{} of {} MiB, {} bodies in flight", grown / MIB, BUDGETS / MIB, in_flight());
+    assert!(grown < BUDGETS, "{} of {} MiB", grown / MIB, BUDGETS / MIB);
 }

@@ -20,21 +20,21 @@ use crate::{
     },
 };
 
-pub(super) const RG: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid";
+pub(crate) const RG: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid";
 
-pub(super) const EVENT: &str =
+pub(crate) const EVENT: &str =
     r#"[{"id":"1","subject":"/a","eventType":"T","eventTime":"2026-11-20T12:00:00Z","data":{},"dataVersion":"1"}]"#;
 
 const CLOUD_EVENT: &str = r#"{"specversion":"1.0","id":"1","source":"/a","type":"T","data":{}}"#;
 
 /// Creates a token with the command, and returns it.
-pub(super) fn token(server: &Server, arguments: &[&str]) -> String {
+pub(crate) fn token(server: &Server, arguments: &[&str]) -> String {
     let created = operator(server, &[&["tokens", "create"], arguments, &["--output", "json"]].concat());
     let created: Value = serde_json::from_str(&created.expect("a token")).expect("JSON");
     created["token"].as_str().expect("it is shown").to_owned()
 }
 
-pub(super) fn ask(server: &Server, token: &str, method: &str, path: &str, body: &str) -> Answer {
+pub(crate) fn ask(server: &Server, token: &str, method: &str, path: &str, body: &str) -> Answer {
     let headers = [("authorization", &*format!("Bearer {token}")), ("content-type", "application/json")];
     server.client().ask(method, path, &headers, body.as_bytes()).unwrap_or_else(|error| panic!("{path}: {error}"))
 }

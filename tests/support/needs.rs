@@ -188,7 +188,8 @@ fn a_command_that_is_missing_or_fails_is_reported() {
 
 #[test]
 fn each_need_is_one_that_can_be_installed() {
-    let output = Command::new(".ci/tool").arg("--list").output().expect("a script of the working copy");
+    let output =
+        Command::new(repository().join(".ci/tool")).arg("--list").output().expect("a script of the working copy");
     let text = String::from_utf8(output.stdout).expect("names");
     assert_eq!(text.lines().collect::<Vec<_>>(), NEEDS.map(|(name, _)| name), ".ci/tool --list");
 }

@@ -11,9 +11,10 @@ use actix_web::web;
 use bytes::Bytes;
 use gridhook::{
     clock::{Clock, ManualClock},
+    compute::Compute,
     config::Config,
     control::registry::{Registry, RegistryRules, StartQueue},
-    deliver::{AddressRules, ClientOptions, trust::TlsTrust},
+    deliver::{AddressRules, ClientOptions, bodies::BodyBudget, trust::TlsTrust},
     event::{
         Event, Name, PartitionId, Schema, Seq, Timestamp,
         chunk::{Chunk, end_of},
@@ -143,6 +144,16 @@ pub(crate) fn journaled_registry(
     store: &(impl Store + Clone),
     check_interval: Duration,
 ) -> (Arc<Registry>, Journal, Clock, ManualClock) {
+    computing_registry(store, check_interval, Compute::default(), BodyBudget::default())
+}
+
+/// The same where subscriptions compute on these threads, and have this budget of bodies.
+pub(crate) fn computing_registry(
+    store: &MemoryStore,
+    check_interval: Duration,
+    compute: Compute,
+    bodies: BodyBudget,
+) -> (Arc<Registry>, Journal, Clock, ManualClock) {
     let appended_to = Arc::new(OnceLock::<Weak<Registry>>::new());
     let known = Arc::clone(&appended_to);
     let (journal, clock, hand) = journal_with(store, move |partition, chunks| {
@@ -154,6 +165,7 @@ pub(crate) fn journaled_registry(
     let registry = Arc::new(registry);
     appended_to.set(Arc::downgrade(&registry)).expect("it is set once");
     let client = ClientOptions::new(AddressRules::loopback(), TlsTrust::load(None).expect("certificates"));
+    let client = ClientOptions { bodies, ..client };
     let context = SubscriptionContext {
         journal: journal.clone(),
         clock: clock.clone(),
@@ -163,6 +175,7 @@ pub(crate) fn journaled_registry(
         tracer: Default::default(),
         feed: Arc::default(),
         read_budget: ReadBudget::new(16 << 20),
+        compute,
     };
     let arbiters = Arc::new(vec![actix::Arbiter::current()]);
     let hosts = ActorHosts { arbiters, context: Arc::new(context), check_interval };

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{Input, TopicPath, topic, topics::store};
+use super::{
+    Input, TopicPath, topic,
+    topics::{check_event_types, store},
+};
 use crate::model::difference::difference_between;
 use crate::{
     AdminError, Control,
-    model::{parse, read, topic::check_event_types, value_of},
+    model::{parse, read, value_of},
 };
 use actix_web::HttpResponse;
 use gridhook_api::{
@@ -43,11 +46,12 @@ pub(super) fn get(control: &Control, path: &TopicPath, name: &str) -> Result<Htt
 
 pub(super) async fn put(input: Input<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
     let record = topic(input.control, path)?.record();
-    let requested = requested(&record, name, input.body)?;
+    let EventTypeBody { properties: requested } = read(parse(input.body)?)?;
     let record = changed(input, &record, |types| {
         types.insert(name.to_owned(), requested.clone());
     });
     let view = event_type_view(&record, name, &requested);
+    check_event_types(input, &record).await?;
     input.plan_audit(&view);
     store(input.control, record).await?;
     Ok(HttpResponse::Created().json(view))
@@ -65,20 +69,15 @@ pub(super) async fn delete(input: Input<'_>, path: &TopicPath, name: &str) -> Re
 }
 
 /// The changes that a PUT would make.
-pub(super) fn difference(input: Input<'_>, path: &TopicPath, name: &str) -> Result<Difference, AdminError> {
+pub(super) async fn difference(input: Input<'_>, path: &TopicPath, name: &str) -> Result<Difference, AdminError> {
     let record = topic(input.control, path)?.record();
     let wrapped = |properties: &InlineEventType| serde_json::json!({"properties": value_of(properties)});
-    let requested = requested(&record, name, input.body)?;
+    let EventTypeBody { properties: requested } = read(parse(input.body)?)?;
+    let planned = changed(input, &record, |types| {
+        types.insert(name.to_owned(), requested.clone());
+    });
+    check_event_types(input, &planned).await?;
     Ok(difference_between(find(&record, name).map(wrapped).as_ref(), &wrapped(&requested)))
-}
-
-/// The event type in a body, which its topic can take.
-fn requested(record: &TopicRecord, name: &str, body: &[u8]) -> Result<InlineEventType, AdminError> {
-    let EventTypeBody { properties } = read(parse(body)?)?;
-    let mut all = record.azure_properties.event_type_info.clone().unwrap_or_default();
-    all.inline_event_types.get_or_insert_default().insert(name.to_owned(), properties.clone());
-    check_event_types(&all)?;
-    Ok(properties)
 }
 
 /// The record with other event types.

@@ -129,7 +129,7 @@ pub(super) async fn answer(
         if let Some(before) = &before {
             response.insert_header((ETAG, tag(before)));
         }
-        return Ok(response.json(operation.difference(input)?));
+        return Ok(response.json(operation.difference(input).await?));
     }
     plan_audit(operation, input);
     let response = match operation.answer(call).await {

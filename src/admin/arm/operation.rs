@@ -21,6 +21,9 @@ use gridhook_api::what_if::Difference;
 /// The response of a handler, which borrows from its input.
 pub(super) type Answer<'a> = LocalBoxFuture<'a, Result<HttpResponse, AdminError>>;
 
+/// The changes that a PUT would make.
+pub(super) type DifferenceAnswer<'a> = LocalBoxFuture<'a, Result<Difference, AdminError>>;
+
 /// A bug: only the operation of a PUT is asked.
 const NO_PUT: AdminError = AdminError::Broken("the operation is not a PUT");
 
@@ -98,7 +101,7 @@ pub struct Operation {
 enum Handler {
     Call(for<'a> fn(Call<'a>) -> Answer<'a>),
     /// PUT of a resource: makes the change, or reports the difference.
-    Put(for<'a> fn(Input<'a>) -> Answer<'a>, fn(Input<'_>) -> Result<Difference, AdminError>),
+    Put(for<'a> fn(Input<'a>) -> Answer<'a>, for<'a> fn(Input<'a>) -> DifferenceAnswer<'a>),
 }
 
 /// The handler that a closure body is.
@@ -133,7 +136,7 @@ pub(super) const fn post(access: Access, handler: for<'a> fn(Call<'a>) -> Answer
 /// PUT, with the difference for `whatIf`.
 pub(super) const fn put(
     handler: for<'a> fn(Input<'a>) -> Answer<'a>,
-    difference: fn(Input<'_>) -> Result<Difference, AdminError>,
+    difference: for<'a> fn(Input<'a>) -> DifferenceAnswer<'a>,
     describe: Describe,
 ) -> Operation {
     of(Method::PUT, Access::ADMIN, Handler::Put(handler, difference), describe)
@@ -195,10 +198,10 @@ impl Operation {
     }
 
     /// The changes that a PUT would make.
-    pub(crate) fn difference(&self, input: Input<'_>) -> Result<Difference, AdminError> {
+    pub(crate) async fn difference(&self, input: Input<'_>) -> Result<Difference, AdminError> {
         match self.handler {
             Handler::Call(_) => Err(NO_PUT),
-            Handler::Put(_, difference) => difference(input),
+            Handler::Put(_, difference) => difference(input).await,
         }
     }
 

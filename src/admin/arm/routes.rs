@@ -101,7 +101,7 @@ static TOPIC_LIST: [Operation; 1] =
 #[rustfmt::skip]
 static TOPIC: [Operation; 4] = [
     get(on_topic!(c, topic => topics::get(c.control, topic)), topics_doc::get),
-    put(on_topic!(c, topic => topics::put(c, topic.clone()).await), |c| topics::difference(c, c.path.topic()?), topics_doc::put),
+    put(on_topic!(c, topic => topics::put(c, topic.clone()).await), answer!(c => topics::difference(c, c.path.topic()?).await), topics_doc::put),
     patch(on_topic!(topics::patch), topics_doc::patch),
     delete(on_topic!(c, topic => topics::delete(c.control, topic).await), topics_doc::delete),
 ];
@@ -125,7 +125,7 @@ static EVENT_TYPES: [(&str, &[Operation]); 2] = [
     ("/eventTypes", &[get(on_topic!(c, topic => event_types::list(c.control, topic)), topics_doc::list_event_types)]),
     ("/eventTypes/{eventTypeName}", &[
         get(on_topic!(c, topic => event_types::get(c.control, topic, c.path.name("eventTypeName")?)), topics_doc::get_event_type),
-        put(on_topic!(c, topic => event_types::put(c, topic, c.path.name("eventTypeName")?).await), |c| event_types::difference(c, &c.path.topic()?, c.path.name("eventTypeName")?), topics_doc::put_event_type),
+        put(on_topic!(c, topic => event_types::put(c, topic, c.path.name("eventTypeName")?).await), answer!(c => event_types::difference(c, &c.path.topic()?, c.path.name("eventTypeName")?).await), topics_doc::put_event_type),
         delete(on_topic!(c, topic => event_types::delete(c.input, topic, c.path.name("eventTypeName")?).await), topics_doc::delete_event_type),
     ]),
 ];
@@ -142,7 +142,7 @@ static DOMAIN_TOPICS: [(&str, &[Operation]); 2] = [
     ("", &[list(on_topic!(c, topic => domain_topics::list(c, topic)), topics_doc::list_domain_topics)]),
     ("/{domainTopicName}", &[
         get(on_topic!(c, topic => domain_topics::get(c.control, topic)), topics_doc::get_domain_topic),
-        put(on_topic!(domain_topics::put), |c| domain_topics::difference(c, &c.path.topic()?), topics_doc::put_domain_topic),
+        put(on_topic!(domain_topics::put), answer!(c => domain_topics::difference(c, &c.path.topic()?)), topics_doc::put_domain_topic),
         delete(on_topic!(c, topic => domain_topics::delete(c.control, topic).await), topics_doc::delete_domain_topic),
     ]),
 ];
@@ -155,7 +155,7 @@ static NAMESPACES: [Operation; 1] =
 static NAMESPACE: [(&str, &[Operation]); 3] = [
     ("", &[
         get(answer!(c => namespaces::get(c.control, &c.path.namespace()?)), namespaces_doc::get),
-        put(answer!(c => namespaces::put(c, c.path.namespace()?).await), |c| namespaces::difference(c, c.path.namespace()?), namespaces_doc::put),
+        put(answer!(c => namespaces::put(c, c.path.namespace()?).await), answer!(c => namespaces::difference(c, c.path.namespace()?)), namespaces_doc::put),
         patch(answer!(c => namespaces::patch(c, &c.path.namespace()?).await), namespaces_doc::patch),
         delete(answer!(c => namespaces::delete(c.control, &c.path.namespace()?).await), namespaces_doc::delete),
     ]),
@@ -170,7 +170,7 @@ static NAMESPACE_TOPICS: [Operation; 1] =
 #[rustfmt::skip]
 static NAMESPACE_TOPIC: [Operation; 4] = [
     get(on_topic!(c, topic => topics::get(c.control, topic)), namespaces_doc::get_topic),
-    put(on_topic!(c, topic => topics::put(c, topic.clone()).await), |c| topics::difference(c, c.path.topic()?), namespaces_doc::put_topic),
+    put(on_topic!(c, topic => topics::put(c, topic.clone()).await), answer!(c => topics::difference(c, c.path.topic()?).await), namespaces_doc::put_topic),
     patch(on_topic!(topics::patch), namespaces_doc::patch_topic),
     delete(on_topic!(c, topic => topics::delete(c.control, topic).await), namespaces_doc::delete_topic),
 ];
@@ -198,7 +198,7 @@ static SUBSCRIPTION: [Operation; 4] = [
     get(on_subscription!(c, topic, name => subscriptions::get(c.control, topic, c.path.route.form, name)), subscriptions_doc::get).or_portal(),
     put(
         on_subscription!(subscriptions::put),
-        |c| subscriptions::difference(c, &c.path.topic()?, &c.path.subscription()?),
+        answer!(c => subscriptions::difference(c, &c.path.topic()?, &c.path.subscription()?)),
         subscriptions_doc::put,
     ),
     patch(on_subscription!(subscriptions::patch), subscriptions_doc::patch).or_portal(),
@@ -210,7 +210,7 @@ static NAMESPACE_SUBSCRIPTION: [Operation; 4] = [
     get(on_subscription!(c, topic, name => subscriptions::get(c.control, topic, c.path.route.form, name)), namespaces_doc::get_subscription).or_portal(),
     put(
         on_subscription!(subscriptions::put),
-        |c| subscriptions::difference(c, &c.path.topic()?, &c.path.subscription()?),
+        answer!(c => subscriptions::difference(c, &c.path.topic()?, &c.path.subscription()?)),
         namespaces_doc::put_subscription,
     ),
     patch(on_subscription!(subscriptions::patch), namespaces_doc::patch_subscription).or_portal(),
@@ -256,7 +256,7 @@ static UNSUPPORTED_ITEM: [Operation; 1] = [get(answer!(c => unsupported::get(c.p
 #[rustfmt::skip]
 static UNSUPPORTED: [Operation; 4] = [
     get(answer!(c => unsupported::get(c.path)), doc::get_unsupported),
-    put(answer!(c => unsupported::refuse(c.path)), |c| unsupported::refuse(c.path), doc::put_unsupported),
+    put(answer!(c => unsupported::refuse(c.path)), answer!(c => unsupported::refuse(c.path)), doc::put_unsupported),
     patch(answer!(c => unsupported::refuse(c.path)), doc::patch_unsupported),
     delete(answer!(_c => Ok(unsupported::delete())), doc::delete_unsupported),
 ];

@@ -31,7 +31,11 @@ use crate::{
     shares,
 };
 use gridhook_api::{resource::Page, topic::SharedAccessKeys, what_if::Difference};
-use gridhook_engine::control::registry::TopicHandle;
+use gridhook_compute::Meter;
+use gridhook_engine::control::{
+    catalogue::{self, InvalidCatalogue},
+    registry::TopicHandle,
+};
 use gridhook_record::{
     azure_properties::Identity,
     namespace::NamespaceRecord,
@@ -157,9 +161,10 @@ pub(super) async fn put(input: Input<'_>, path: TopicPath) -> Result<HttpRespons
 }
 
 /// The changes that a PUT would make.
-pub(super) fn difference(input: Input<'_>, path: TopicPath) -> Result<Difference, AdminError> {
+pub(super) async fn difference(input: Input<'_>, path: TopicPath) -> Result<Difference, AdminError> {
     let set = if path.namespace.is_some() { namespace_topic::set } else { set };
     let (existing, planned) = planned_change(input, path)?;
+    check_event_types(input, &planned).await?;
     Ok(difference_between(existing.map(|existing| set(&existing)).as_ref(), &set(&planned)))
 }
 
@@ -236,7 +241,26 @@ pub(super) fn identify(requested: Option<&mut Identity>, before: Option<&Identit
     }
 }
 
+/// Checks the event types of a topic if they are new. Schemas are compiled and tried with their examples.
+pub(super) async fn check_event_types(input: Input<'_>, planned: &TopicRecord) -> Result<(), AdminError> {
+    let Some(info) = &planned.azure_properties.event_type_info else { return Ok(()) };
+    let existing = input.control.registry.topic(&planned.key()).map(|topic| topic.record());
+    if existing.is_some_and(|existing| existing.azure_properties.event_type_info.as_ref() == Some(info)) {
+        return Ok(());
+    }
+    let info = info.clone();
+    let check = |meter: Meter| async move { catalogue::check_in_slices(&info, &meter).await };
+    match input.control.compute(input.caller, check).await?? {
+        Ok(()) => Ok(()),
+        Err(InvalidCatalogue { at, problem }) => {
+            let dot = if at.is_empty() { "" } else { "." };
+            Err(InvalidRequest::new(format!("properties.eventTypeInfo.inlineEventTypes{dot}{at}"), problem).into())
+        }
+    }
+}
+
 async fn save(input: Input<'_>, record: TopicRecord) -> Result<Arc<TopicRecord>, AdminError> {
+    check_event_types(input, &record).await?;
     match record.namespace {
         Some(_) => input.plan_audit(&namespace_topic_view(&record)),
         None => input.plan_audit(&topic_view(&record, &input.control.public_url)),

@@ -15,12 +15,8 @@ use super::{
 };
 use crate::model::topic::ingress::ingress_body;
 use gridhook_api::topic::{IngressBody, RegenerateKeyBody, TopicBody, TopicBodyProperties};
-use gridhook_engine::control::catalogue::{self, InvalidCatalogue};
 use gridhook_event::{Name, Schema};
-use gridhook_record::{
-    azure_properties::EventTypeInfo,
-    topic::{AccessKeys, ArmScope, DomainTopics, StoredTopicProperties, TopicKind, TopicRecord},
-};
+use gridhook_record::topic::{AccessKeys, ArmScope, DomainTopics, StoredTopicProperties, TopicKind, TopicRecord};
 
 /// Default location.
 pub(super) const LOCATION: &str = "local";
@@ -115,9 +111,6 @@ impl TopicSpec {
             if kind == TopicKind::Topic && given.is_some() {
                 return Err(InvalidRequest::new(key, "applies only to domains, and this is a topic; leave it out"));
             }
-        }
-        if let Some(info) = &properties.event_type_info {
-            check_event_types(info)?;
         }
         let tags = body.tags.unwrap_or_default();
         check_tags(&tags)?;
@@ -268,14 +261,6 @@ pub(super) fn check_duplicate_window(record: TopicRecord) -> Result<TopicRecord,
         ));
     }
     Ok(record)
-}
-
-/// Checks the event types of a topic.
-pub(crate) fn check_event_types(info: &EventTypeInfo) -> Result<(), InvalidRequest> {
-    catalogue::check(info).map_err(|InvalidCatalogue { at, problem }| {
-        let dot = if at.is_empty() { "" } else { "." };
-        InvalidRequest::new(format!("properties.eventTypeInfo.inlineEventTypes{dot}{at}"), problem)
-    })
 }
 
 /// Checks the name of a topic, domain or namespace; some names are reserved by Event Grid.

@@ -60,12 +60,11 @@ const HISTORY: [(u16, &str); 2] =
 
 /// Errors of simulations.
 #[cfg(feature = "simulate")]
-const SIMULATE: [(u16, &str); 5] = [
-    (400, "Invalid plan, or one that is too large"),
+const SIMULATE: [(u16, &str); 4] = [
+    (400, "Invalid plan, or one that is too large or computes for too long"),
     (408, "Body not received in time"),
-    (409, "Another simulation is running"),
     (413, "Body too large"),
-    (503, "The server is stopping"),
+    (503, "Too much is being computed, or the server is stopping"),
 ];
 
 /// Errors of sessions.

@@ -1,21 +1,26 @@
 //! The compiled event types of a topic, which publishing checks events with.
 //!
-//! Schemas are compiled when the topic's event types change, without files or network: a reference leads into the schema
-//! itself. The work for an event is bounded: a schema cannot refer to itself, its size with all references resolved is
-//! limited, and patterns run in linear time.
+//! Schemas are compiled without files or network: a reference leads into the schema itself. The work for an event is
+//! bounded before it is done: a schema cannot refer to itself, its size with all references resolved is limited, and its
+//! cost for data of a given length follows from it ([`cost`]). Compiling and checking belong on the threads of `compute`.
+
+mod cost;
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     fmt,
+    sync::{Arc, OnceLock},
 };
 
 use jsonschema::{Draft, PatternOptions, ValidationError, Validator};
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
+use self::cost::CheckCost;
+use gridhook_compute::{ComputeError, Meter};
 use gridhook_record::{
-    azure_properties::{EventTypeInfo, EventTypeVersion},
+    azure_properties::{EventTypeInfo, EventTypeVersion, InlineEventType},
     ingress::SchemaValidation,
     topic::TopicRecord,
 };
@@ -41,6 +46,12 @@ const PATTERN_BYTES_MAX: usize = 256 * 1024;
 /// Maximum length of the reason why an event does not match.
 const REASON_CHARS_MAX: usize = 256;
 
+/// 64 million steps of a check of one event, each of 5 to 35 ns. More are refused.
+const STEPS_MAX: f64 = 64_000_000.0;
+
+/// A schema that could take too many steps for data of 64 KiB is refused.
+const USUAL_DATA_BYTES: usize = 64 * 1024;
+
 /// The `$schema` that a schema may have.
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
@@ -60,7 +71,19 @@ pub struct Catalogue {
     /// Whether an event that does not match is refused.
     pub refuses: bool,
     /// Versions by event type, the newest first.
-    types: HashMap<String, Vec<(String, Validator)>>,
+    types: HashMap<String, Vec<Arc<DeclaredSchema>>>,
+}
+
+/// The schema of a version of an event type.
+#[derive(Debug)]
+pub struct DeclaredSchema {
+    event_type: String,
+    version: String,
+    schema: Value,
+    /// [`None`]: its cost has no bound. It was stored before such schemas were refused.
+    cost: Option<CheckCost>,
+    /// Compiled when it is first used.
+    validator: OnceLock<Option<Validator>>,
 }
 
 impl Catalogue {
@@ -74,12 +97,11 @@ impl Catalogue {
         let declared = topic.azure_properties.event_type_info.as_ref()?.inline_event_types.as_ref()?;
         let mut types = HashMap::new();
         for (name, declared) in declared {
-            // Each was checked when it was put.
-            let compiled = |(version, EventTypeVersion { schema, .. }): (&String, &EventTypeVersion)| {
-                Some((version.clone(), compile(schema.as_ref()?).ok()?))
+            let new = |(version, EventTypeVersion { schema, .. }): (&String, &EventTypeVersion)| {
+                Some(Arc::new(DeclaredSchema::new(name, version, schema.as_ref()?)))
             };
-            let mut versions: Vec<_> = declared.versions.iter().filter_map(compiled).collect();
-            versions.sort_by_cached_key(|(version, _)| Reverse(order(version)));
+            let mut versions: Vec<_> = declared.versions.iter().filter_map(new).collect();
+            versions.sort_by_cached_key(|declared| Reverse(order(&declared.version)));
             if !versions.is_empty() {
                 types.insert(name.clone(), versions);
             }
@@ -87,13 +109,50 @@ impl Catalogue {
         (!types.is_empty()).then_some(Self { refuses, types })
     }
 
-    /// Why `data` does not match the schema of its type: of its version if that is declared, else of the newest. [`None`] if
-    /// it matches, or if its type has no schema.
-    pub fn violation(&self, event_type: &str, version: &str, data: Option<&str>) -> Option<String> {
+    /// The schema for data of a type: of its version if that is declared, else of the newest. [`None`] if it has none.
+    pub fn find(&self, event_type: &str, version: &str) -> Option<&Arc<DeclaredSchema>> {
         let versions = self.types.get(event_type)?;
-        let (version, validator) = versions.iter().find(|(name, _)| name == version).or(versions.first())?;
-        let why = match serde_json::from_str::<Value>(data.unwrap_or("null")) {
-            Ok(data) => validator.validate(&data).err().map(|error| mismatch(&error))?,
+        versions.iter().find(|declared| declared.version == version).or(versions.first())
+    }
+}
+
+impl DeclaredSchema {
+    fn new(event_type: &str, version: &str, schema: &Value) -> Self {
+        let mut total = SchemaSize::default();
+        let cost = BoundedSchema { root: schema, open: Vec::new(), total: &mut total }.schema(schema, 0).ok();
+        Self {
+            event_type: event_type.to_owned(),
+            version: version.to_owned(),
+            schema: schema.clone(),
+            cost,
+            validator: OnceLock::new(),
+        }
+    }
+
+    /// The most steps that a check of data of this length takes, if it is compiled.
+    pub fn steps(&self, bytes: usize) -> f64 {
+        let cost = self.cost.filter(|_| self.validator.get().is_some());
+        cost.map_or(f64::INFINITY, |cost| cost.steps(bytes))
+    }
+
+    /// Why `data` does not match; [`None`] if it matches.
+    pub fn violation(&self, data: Option<&str>) -> Option<String> {
+        let data = data.unwrap_or("null");
+        let Self { event_type, version, .. } = self;
+        let steps = self.cost.map_or(f64::INFINITY, |cost| cost.steps(data.len()));
+        if steps > STEPS_MAX {
+            return Some(format!(
+                "the data cannot be checked: version '{version}' of the schema of '{event_type}' could take {steps:.0} \
+                 steps for {} bytes; allowed are {STEPS_MAX}",
+                data.len()
+            ));
+        }
+        // A stored schema was checked when it was put.
+        let validator = self.validator.get_or_init(|| compile(&self.schema).ok()).as_ref()?;
+        let why = match serde_json::from_str::<Value>(data) {
+            // The reason is found after the verdict: it costs more.
+            Ok(data) if validator.is_valid(&data) => return None,
+            Ok(data) => mismatch(&validator.validate(&data).err()?),
             Err(error) => format!("it cannot be read: {error}"),
         };
         Some(format!("the data does not match version '{version}' of the schema of '{event_type}': {why}"))
@@ -120,40 +179,79 @@ fn order(version: &str) -> Vec<(u64, String)> {
 /// # Errors
 /// The first that is not allowed.
 pub fn check(info: &EventTypeInfo) -> Result<(), InvalidCatalogue> {
-    let refused = |at: String, problem: String| Err(InvalidCatalogue { at, problem });
-    let Some(declared) = &info.inline_event_types else { return Ok(()) };
+    let mut total = check_size(info)?;
+    all_versions(info).try_for_each(|declared| declared.check(&mut total))
+}
+
+/// The same, in slices.
+///
+/// # Errors
+/// The time is used up.
+pub async fn check_in_slices(
+    info: &EventTypeInfo,
+    meter: &Meter,
+) -> Result<Result<(), InvalidCatalogue>, ComputeError> {
+    let mut total = match check_size(info) {
+        Ok(total) => total,
+        Err(invalid) => return Ok(Err(invalid)),
+    };
+    for declared in all_versions(info) {
+        meter.pause().await?;
+        if let Err(invalid) = declared.check(&mut total) {
+            return Ok(Err(invalid));
+        }
+    }
+    Ok(Ok(()))
+}
+
+fn check_size(info: &EventTypeInfo) -> Result<SchemaSize, InvalidCatalogue> {
+    let refused = |problem: String| Err(InvalidCatalogue { at: String::new(), problem });
+    let Some(declared) = &info.inline_event_types else { return Ok(SchemaSize::default()) };
     if declared.len() > TYPES_MAX {
-        return refused(String::new(), format!("has {} entries; allowed are {TYPES_MAX}", declared.len()));
+        return refused(format!("has {} entries; allowed are {TYPES_MAX}", declared.len()));
     }
     let bytes = serde_json::to_vec(declared).map_or(0, |json| json.len());
     if bytes > CATALOGUE_BYTES_MAX {
-        return refused(String::new(), format!("has {bytes} bytes; allowed are {CATALOGUE_BYTES_MAX}"));
+        return refused(format!("has {bytes} bytes; allowed are {CATALOGUE_BYTES_MAX}"));
     }
-    let mut total = SchemaSize::default();
-    for (name, declared) in declared {
-        check_versions(&declared.versions, &mut total)
-            .map_err(|invalid| InvalidCatalogue { at: format!("{name}.{}", invalid.at), ..invalid })?;
-    }
-    Ok(())
+    Ok(SchemaSize::default())
 }
 
-fn check_versions(
-    versions: &BTreeMap<String, EventTypeVersion>,
-    total: &mut SchemaSize,
-) -> Result<(), InvalidCatalogue> {
-    for (version, EventTypeVersion { schema, examples, .. }) in versions {
-        let Some(schema) = schema else { continue };
-        let refused =
-            |key: &str, problem: String| InvalidCatalogue { at: format!("versions.{version}.{key}"), problem };
-        let measured = BoundedSchema { root: schema, open: Vec::new(), total: &mut *total }.schema(schema, 0);
-        let validator = measured.and_then(|()| compile(schema)).map_err(|problem| refused("schema", problem))?;
+/// A version of an event type, with its names.
+struct DeclaredVersion<'a> {
+    event_type: &'a str,
+    version: &'a str,
+    declared: &'a EventTypeVersion,
+}
+
+fn all_versions(info: &EventTypeInfo) -> impl Iterator<Item = DeclaredVersion<'_>> {
+    info.inline_event_types.iter().flatten().flat_map(|(event_type, InlineEventType { versions, .. })| {
+        versions.iter().map(move |(version, declared)| DeclaredVersion { event_type, version, declared })
+    })
+}
+
+impl DeclaredVersion<'_> {
+    fn check(&self, total: &mut SchemaSize) -> Result<(), InvalidCatalogue> {
+        let Self { event_type, version, declared: EventTypeVersion { schema, examples, .. } } = self;
+        let Some(schema) = schema else { return Ok(()) };
+        let refused = |key: &str, problem: String| InvalidCatalogue {
+            at: format!("{event_type}.versions.{version}.{key}"),
+            problem,
+        };
+        let measured = BoundedSchema { root: schema, open: Vec::new(), total }.schema(schema, 0);
+        let cost = measured.map_err(|problem| refused("schema", problem))?;
+        let validator = compile(schema).map_err(|problem| refused("schema", problem))?;
         for (index, example) in examples.iter().enumerate() {
-            validator.validate(example).map_err(|error| {
-                refused(&format!("examples[{index}]"), format!("does not match the schema {}", mismatch(&error)))
-            })?;
+            let at = format!("examples[{index}]");
+            if cost.steps(example.to_string().len()) > STEPS_MAX {
+                return Err(refused(&at, format!("could take more than {STEPS_MAX} steps to check")));
+            }
+            validator
+                .validate(example)
+                .map_err(|error| refused(&at, format!("does not match the schema {}", mismatch(&error))))?;
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Compiles a schema of draft 2020-12.
@@ -181,46 +279,112 @@ struct BoundedSchema<'a, 'b> {
 }
 
 impl<'a> BoundedSchema<'a, '_> {
-    fn schema(&mut self, schema: &'a Value, depth: usize) -> Result<(), String> {
+    /// The cost of a schema, or why it is refused.
+    fn schema(&mut self, schema: &'a Value, depth: usize) -> Result<CheckCost, String> {
         self.count(depth)?;
         let members = match schema {
             Value::Object(members) => members,
-            Value::Array(items) => return items.iter().try_for_each(|item| self.schema(item, depth + 1)),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return Ok(()),
+            Value::Array(items) => return self.sum(items, depth),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return Ok(CheckCost::STEP),
         };
+        let mut cost = CheckCost::STEP;
+        let mut most = ("", 0.0);
+        let mut repeats = false;
         for (key, value) in members {
-            match (key.as_str(), value) {
-                ("$ref", Value::String(target)) => self.reference(target, depth)?,
-                ("$dynamicRef" | "$dynamicAnchor" | "$recursiveRef" | "$recursiveAnchor" | "$anchor", _) => {
-                    return Err(format!("has {key}; allowed is $ref with a JSON pointer, such as \"#/$defs/name\""));
-                }
-                ("$id", Value::String(id)) if depth > 0 => {
-                    return Err(format!("has the $id \"{id}\" inside; allowed is $id at the top"));
-                }
-                ("$schema", Value::String(dialect)) if dialect.trim_end_matches('#') != DIALECT => {
-                    return Err(format!("has the $schema \"{dialect}\"; allowed is \"{DIALECT}\""));
-                }
-                ("const" | "enum" | "default" | "examples", _) => self.count(depth)?,
-                ("properties" | "$defs" | "definitions" | "dependentSchemas", Value::Object(named)) => {
-                    self.named(named, depth)?;
-                }
-                ("patternProperties", Value::Object(named)) => {
-                    self.patterns(named.len())?;
-                    self.named(named, depth)?;
-                }
-                ("pattern", _) => self.patterns(1)?,
-                (_, value) => self.schema(value, depth + 1)?,
+            let own = self.keyword(key, value, depth)?;
+            repeats |= matches!(key.as_str(), "unevaluatedItems" | "unevaluatedProperties");
+            let steps = own.steps(USUAL_DATA_BYTES);
+            if steps > most.1 {
+                most = (key, steps);
             }
+            cost = cost.and(own);
         }
-        Ok(())
+        if repeats {
+            // What is evaluated is found by evaluating the schemas beside it again.
+            (cost, most.0) = (cost.scaled(cost::UNEVALUATED), "unevaluatedProperties or unevaluatedItems");
+        }
+        let steps = cost.steps(USUAL_DATA_BYTES);
+        if steps > STEPS_MAX {
+            return Err(format!(
+                "could take {steps:.0} steps to check {USUAL_DATA_BYTES} bytes of data, most of them for {}; allowed are \
+                 {STEPS_MAX}",
+                most.0
+            ));
+        }
+        Ok(cost)
     }
 
-    /// Schemas by name: a name is no keyword.
-    fn named(&mut self, schemas: &'a Map<String, Value>, depth: usize) -> Result<(), String> {
-        schemas.values().try_for_each(|schema| self.schema(schema, depth + 1))
+    /// The cost of a keyword.
+    fn keyword(&mut self, key: &str, value: &'a Value, depth: usize) -> Result<CheckCost, String> {
+        Ok(match (key, value) {
+            ("$ref", Value::String(target)) => self.reference(target, depth)?,
+            ("$dynamicRef" | "$dynamicAnchor" | "$recursiveRef" | "$recursiveAnchor" | "$anchor", _) => {
+                return Err(format!("has {key}; allowed is $ref with a JSON pointer, such as \"#/$defs/name\""));
+            }
+            ("$id", Value::String(id)) if depth > 0 => {
+                return Err(format!("has the $id \"{id}\" inside; allowed is $id at the top"));
+            }
+            ("$schema", Value::String(dialect)) if dialect.trim_end_matches('#') != DIALECT => {
+                return Err(format!("has the $schema \"{dialect}\"; allowed is \"{DIALECT}\""));
+            }
+            ("default" | "examples", _) => {
+                self.count(depth)?;
+                CheckCost::STEP
+            }
+            ("const" | "enum", _) => {
+                self.count(depth)?;
+                CheckCost::of_values(value)
+            }
+            ("$defs" | "definitions", Value::Object(named)) => {
+                self.named(named, depth)?;
+                CheckCost::STEP
+            }
+            // Each name is of one member at most.
+            ("properties", Value::Object(named)) => {
+                self.named(named, depth)?.into_iter().fold(CheckCost::STEP, CheckCost::beside)
+            }
+            ("dependentSchemas", Value::Object(named)) => {
+                self.named(named, depth)?.into_iter().fold(CheckCost::STEP, CheckCost::and)
+            }
+            // A name may match several patterns.
+            ("patternProperties", Value::Object(named)) => {
+                self.patterns(named.len())?;
+                let patterns = named.keys().map(|pattern| cost::pattern(pattern)).collect::<Result<Vec<_>, _>>()?;
+                let values = self.named(named, depth)?.into_iter().map(CheckCost::each);
+                patterns.into_iter().chain(values).fold(CheckCost::STEP, CheckCost::and)
+            }
+            ("pattern", _) => {
+                self.patterns(1)?;
+                value.as_str().map_or(Ok(CheckCost::STEP), cost::pattern)?
+            }
+            ("prefixItems", Value::Array(items)) => {
+                let mut all = CheckCost::STEP;
+                for item in items {
+                    all = all.beside(self.schema(item, depth + 1)?);
+                }
+                all
+            }
+            ("items" | "contains" | "additionalProperties" | "propertyNames", _)
+            | ("unevaluatedItems" | "unevaluatedProperties", _) => self.schema(value, depth + 1)?.each(),
+            ("anyOf" | "oneOf" | "if" | "then" | "else", _) => {
+                // A verdict, and what a parent wants to know of it.
+                self.schema(value, depth + 1)?.scaled(2.0)
+            }
+            ("uniqueItems", _) => CheckCost::UNIQUE,
+            (_, value) => self.schema(value, depth + 1)?,
+        })
     }
 
-    fn reference(&mut self, target: &str, depth: usize) -> Result<(), String> {
+    fn sum(&mut self, schemas: &'a [Value], depth: usize) -> Result<CheckCost, String> {
+        schemas.iter().try_fold(CheckCost::STEP, |all, schema| Ok(all.and(self.schema(schema, depth + 1)?)))
+    }
+
+    /// The costs of schemas by name: a name is no keyword.
+    fn named(&mut self, schemas: &'a Map<String, Value>, depth: usize) -> Result<Vec<CheckCost>, String> {
+        schemas.values().map(|schema| self.schema(schema, depth + 1)).collect()
+    }
+
+    fn reference(&mut self, target: &str, depth: usize) -> Result<CheckCost, String> {
         let pointer = target.strip_prefix('#').filter(|pointer| pointer.is_empty() || pointer.starts_with('/'));
         let Some(pointer) = pointer else {
             return Err(format!(
@@ -234,9 +398,9 @@ impl<'a> BoundedSchema<'a, '_> {
             return Err(format!("refers to itself by \"{target}\"; allowed are schemas without recursion"));
         }
         self.open.push(found);
-        self.schema(found, depth + 1)?;
+        let cost = self.schema(found, depth + 1)?;
         self.open.pop();
-        Ok(())
+        Ok(cost)
     }
 
     fn count(&mut self, depth: usize) -> Result<(), String> {

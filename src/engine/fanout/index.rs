@@ -1,13 +1,13 @@
 //! Finds the subscriptions that an event goes to, once per event.
 //!
 //! The filter index returns candidates, and each candidate's filter is evaluated; a few filters are all evaluated. All
-//! filters share one view of the event, so each part of the event is parsed once. A chunk is matched in parts ([`Matching`]), so that other actors on
-//! the thread run in between.
+//! filters share one view of the event, so each part of the event is parsed once. A chunk is matched in parts ([`Matching`]), and
+//! an event with long texts or many candidates is, too, so that other actors on the thread run in between.
 
 use std::{cell::LazyCell, sync::Arc};
 
 use gridhook_event::{Event, Seq, SubscriptionId};
-use gridhook_policy::filter;
+use gridhook_policy::filter::{self, index::TextScan};
 use gridhook_subscription::{
     DeliveryPlan,
     recent_events::{MatchedChunk, Matches, SubscriptionPositions},
@@ -18,6 +18,9 @@ const CANDIDATE: usize = 256;
 
 /// So few filters are evaluated without a look into the index, which costs as much.
 const INDEXED: usize = 4;
+
+/// So many candidates are evaluated in one part: some milliseconds.
+const BLOCK: usize = 512;
 
 /// The filters of a topic's subscriptions.
 #[derive(Debug, Default)]
@@ -34,12 +37,26 @@ pub struct Matching {
     events: Vec<Event>,
     bytes: usize,
     matches: Matches,
-    /// The positions of the last matched event.
+    /// The positions that match the event that is being matched.
     matched: Vec<u32>,
+    /// How far that event is matched.
+    progress: EventProgress,
     /// Matched events.
     done: usize,
     /// Matched events that no filter passed.
     unmatched: u64,
+}
+
+/// How far an event is matched.
+#[derive(Debug, Default)]
+struct EventProgress {
+    is_begun: bool,
+    /// The search of strings, if it is made in parts.
+    scan: Option<TextScan>,
+    /// The positions of the candidates, once they are known.
+    candidates: Option<Vec<usize>>,
+    /// The number of evaluated candidates.
+    evaluated: usize,
 }
 
 impl TopicIndex {
@@ -61,28 +78,52 @@ impl TopicIndex {
         let first = events.first()?.seq;
         let matches = Matches::with_room(events.len(), self.plans.len());
         let matched = Vec::with_capacity(self.plans.len().min(INDEXED));
-        Some(Matching { first, events, bytes, matches, matched, done: 0, unmatched: 0 })
+        let progress = EventProgress::default();
+        Some(Matching { first, events, bytes, matches, matched, progress, done: 0, unmatched: 0 })
     }
 
-    /// Matches the next event. Returns the cost in bytes; [`None`] once all are matched.
+    /// Matches the next event, or a part of it. Returns the cost in bytes; [`None`] once all are matched.
     pub fn advance(&self, matching: &mut Matching) -> Option<usize> {
-        let event = matching.events.get(matching.done)?;
-        let view = LazyCell::new(|| self.filters.view(event));
+        let Matching { events, matched, progress, .. } = matching;
+        let event = events.get(matching.done)?;
+        if !progress.is_begun {
+            progress.is_begun = true;
+            progress.scan = self.filters.begin_scan(event);
+            if progress.scan.is_some() {
+                return Some(event.wire_len() + CANDIDATE);
+            }
+        }
+        if let Some(cost) = progress.scan.as_mut().and_then(|scan| self.filters.advance_scan(scan)) {
+            return Some(cost);
+        }
+        let (count, is_done) = self.evaluate_block(event, progress, matched);
+        let cost = event.wire_len() + CANDIDATE * (1 + count);
+        if is_done {
+            matching.unmatched += u64::from(matched.is_empty());
+            matching.matches.push(matched);
+            matched.clear();
+            *progress = EventProgress::default();
+            matching.done += 1;
+        }
+        Some(cost)
+    }
+
+    /// Evaluates the filters of the next candidates. Returns their number, and whether they were the last.
+    fn evaluate_block(&self, event: &Event, progress: &mut EventProgress, matched: &mut Vec<u32>) -> (usize, bool) {
+        let EventProgress { scan, candidates, evaluated, .. } = progress;
+        let view = LazyCell::new(|| self.filters.searched_view(event, scan.as_ref()));
         let passes = |position: &usize| self.plans[*position].filter().passes_view(event, || &*view);
-        let (positions, matched) = (0..self.plans.len(), &mut matching.matched);
-        matched.clear();
-        let candidates = if positions.len() <= INDEXED {
-            matched.extend(positions.clone().filter(passes).map(|position| position as u32));
-            positions.len()
-        } else {
-            let candidates = self.filters.candidates(&view);
-            matched.extend(candidates.iter().copied().filter(passes).map(|position| position as u32));
-            candidates.len()
-        };
-        matching.unmatched += u64::from(matched.is_empty());
-        matching.matches.push(matched);
-        matching.done += 1;
-        Some(event.wire_len() + CANDIDATE * (1 + candidates))
+        let all = 0..self.plans.len();
+        if all.len() <= INDEXED {
+            matched.extend(all.clone().filter(passes).map(|position| position as u32));
+            return (all.len(), true);
+        }
+        let candidates = candidates.get_or_insert_with(|| self.filters.candidates(&view));
+        let rest = &candidates[*evaluated..];
+        let block = &rest[..rest.len().min(BLOCK)];
+        matched.extend(block.iter().copied().filter(passes).map(|position| position as u32));
+        *evaluated += block.len();
+        (block.len(), block.len() == rest.len())
     }
 
     /// Returns the chunk, the subscriptions that get any of its events, and the number of events without a

@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use sha2::{Digest as _, Sha256};
+
 use crate::{
     control::filter_version::{Versions, in_force},
     insight::event_finder::{self, EventSelector, ExplainAnswer},
@@ -19,12 +21,14 @@ use gridhook_policy::{
     explain::{EventState, Explanation},
     filter,
     record::{Excerpt, ExcerptKey, LedgerEvent, LedgerLine},
-    transform::TransformError,
 };
 use gridhook_subscription::shared_state::SharedState;
 
 /// Maximum ledger lines of a history. Only an event with unlimited retries has more.
 const LINES_MAX: usize = 1_000;
+
+/// Characters of a transformed body in a history.
+const EXCERPT_CHARS: usize = 256;
 
 /// The delivery history of an event for one subscription.
 #[derive(Clone, Debug)]
@@ -45,10 +49,33 @@ pub struct SubscriptionTrace {
     pub excerpts: BTreeMap<ExcerptKey, Excerpt>,
     /// The state of the event, and what will happen to it; [`None`] if the subscription was deleted.
     pub explanation: Option<Explanation>,
-    /// What the present transformation makes of the event, or why it fails.
-    pub transformed: Option<Result<Transformed, TransformError>>,
+    /// What the present transformation makes of the event, if it makes a body.
+    pub transformed: Option<TransformedSummary>,
     /// Whether lines are left out.
     pub cut: bool,
+}
+
+/// The body that a transformation makes. The bodies of many subscriptions would take too much memory.
+#[derive(Clone, Debug)]
+pub struct TransformedSummary {
+    /// Its length.
+    pub bytes: usize,
+    /// Its SHA-256 digest in hexadecimal digits.
+    pub sha256: String,
+    /// Its beginning.
+    pub excerpt: String,
+    /// What is appended to the path of the endpoint.
+    pub path_suffix: Option<String>,
+}
+
+impl TransformedSummary {
+    /// [`None`] if the transformation leaves the body as it is.
+    fn new(transformed: Transformed) -> Option<Self> {
+        let body = transformed.body?;
+        let sha256 = format!("{:x}", Sha256::digest(&body));
+        let excerpt = String::from_utf8_lossy(&body).chars().take(EXCERPT_CHARS).collect();
+        Some(Self { bytes: body.len(), sha256, excerpt, path_suffix: transformed.path_suffix })
+    }
 }
 
 /// What is searched up.
@@ -108,7 +135,7 @@ pub async fn trace(reads: &ReaderPool, query: TraceQuery<'_>) -> Result<Subscrip
     let program = settings.and_then(|settings| Some((settings.transform.as_ref()?, settings.batch.schema)));
     let is_sent = !matches!(history.verdict, HistoryEnd::Filtered { .. });
     let transformed = program.zip(event).filter(|_| is_sent);
-    let transformed = transformed.map(|((program, schema), event)| program.apply(event, schema));
+    let transformed = transformed.and_then(|((program, schema), event)| program.apply(event, schema).ok());
     Ok(SubscriptionTrace {
         subscription_key,
         name: name.or_else(|| last.map(|version| version.name.to_string())),
@@ -118,7 +145,7 @@ pub async fn trace(reads: &ReaderPool, query: TraceQuery<'_>) -> Result<Subscrip
         filters,
         excerpts: reads.excerpts(subscription_key, wanted).await?,
         explanation: account.map(|account| account.explanation),
-        transformed,
+        transformed: transformed.and_then(TransformedSummary::new),
         cut,
     })
 }

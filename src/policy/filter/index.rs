@@ -18,7 +18,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use super::{
     Filter,
     advanced::{AdvancedFilter, Operator},
-    needles::Needles,
+    needles::{BUILD_COST, Found, Needles},
     number::ExactNumber,
     text::{FoldedText, folded, with_folded},
     view::{EventView, JsonNode},
@@ -32,6 +32,27 @@ pub struct FilterIndex {
     any_topic: TypeIndex,
     by_topic: HashMap<String, TypeIndex>,
     needles: Needles,
+    /// The keys whose texts are searched.
+    searched: BTreeSet<Vec<String>>,
+}
+
+/// A search that costs less is made at once.
+const SCANNED_AT_ONCE: usize = 256 * 1024;
+
+/// A search of strings in the texts of an event that is made in parts, because there are many strings or long texts.
+#[derive(Debug)]
+pub struct TextScan {
+    texts: Vec<ScannedTexts>,
+    /// The one that is searched.
+    next: usize,
+}
+
+/// The texts at a key, and what was found in them so far.
+#[derive(Debug)]
+struct ScannedTexts {
+    path: Vec<String>,
+    texts: Vec<String>,
+    found: Found,
 }
 
 #[derive(Debug, Default)]
@@ -88,9 +109,13 @@ impl FilterIndex {
     pub fn renewed<'f>(&self, filters: impl IntoIterator<Item = &'f Filter>) -> Self {
         let (mut index, mut strings) = (Self::default(), HashSet::new());
         for (position, filter) in filters.into_iter().enumerate() {
-            strings.extend(
-                filter.advanced_filters.iter().flat_map(|advanced| parts(&advanced.operator)).map(FoldedText::folded),
-            );
+            for advanced in &filter.advanced_filters {
+                let parts = parts(&advanced.operator);
+                strings.extend(parts.iter().map(FoldedText::folded));
+                if !parts.is_empty() && !index.searched.contains(advanced.key.path()) {
+                    index.searched.insert(advanced.key.path().to_vec());
+                }
+            }
             match &filter.domain_topic {
                 None => index.any_topic.add(filter, position),
                 Some(topic) => index.by_topic.entry(folded(topic)).or_default().add(filter, position),
@@ -100,9 +125,43 @@ impl FilterIndex {
         index
     }
 
+    /// Begins the search of strings in the event, if it is to be made in parts.
+    pub fn begin_scan(&self, event: &Event) -> Option<TextScan> {
+        let cost = self.needles.blocks() * event.wire_len() + BUILD_COST * self.needles.unbuilt_bytes();
+        if cost <= SCANNED_AT_ONCE {
+            return None;
+        }
+        let view = EventView::new(event);
+        let texts = self.searched.iter().filter_map(|path| {
+            let texts = view.searched_texts(path)?.to_vec();
+            Some(ScannedTexts { path: path.clone(), texts, found: Found::default() })
+        });
+        Some(TextScan { texts: texts.collect(), next: 0 })
+    }
+
+    /// Makes the next part of a search. Returns its cost in bytes of text; [`None`] at the end.
+    pub fn advance_scan(&self, scan: &mut TextScan) -> Option<usize> {
+        loop {
+            let ScannedTexts { texts, found, .. } = scan.texts.get_mut(scan.next)?;
+            if let Some(cost) = self.needles.find_more(texts, found) {
+                return Some(cost);
+            }
+            scan.next += 1;
+        }
+    }
+
     /// A view of the event for these filters.
     pub fn view<'e>(&'e self, event: &'e Event) -> EventView<'e> {
         EventView::with(event, &self.needles)
+    }
+
+    /// The same, with the result of a search.
+    pub fn searched_view<'e>(&'e self, event: &'e Event, scan: Option<&TextScan>) -> EventView<'e> {
+        let view = self.view(event);
+        for ScannedTexts { path, found, .. } in scan.iter().flat_map(|scan| &scan.texts) {
+            view.set_found(path, found);
+        }
+        view
     }
 
     /// The indexes of the filters that may match the event, ascending.

@@ -14,6 +14,9 @@ use aho_corasick::{Anchored, automaton::Automaton, nfa::contiguous::NFA};
 /// Bytes of strings per block: its automaton is built in milliseconds and fits into a processor's cache.
 const BLOCK: usize = 64 * 1024;
 
+/// To build an automaton costs as much for a byte of its strings as to search so many bytes of text.
+pub(super) const BUILD_COST: usize = 16;
+
 /// The strings to search.
 #[derive(Debug, Default)]
 pub(super) struct Needles {
@@ -32,7 +35,7 @@ struct Block {
 }
 
 /// The strings found: one bit for each string of each block.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Found(Vec<Vec<u64>>);
 
 impl Needles {
@@ -89,6 +92,25 @@ impl Needles {
         Self { blocks, positions }
     }
 
+    /// The number of blocks.
+    pub(super) fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// The bytes of strings whose automata are not built yet.
+    pub(super) fn unbuilt_bytes(&self) -> usize {
+        self.blocks.iter().map(|block| block.unbuilt_bytes()).sum()
+    }
+
+    /// Searches the strings of one more block in these texts. Returns the cost in bytes of text; [`None`] once all blocks
+    /// are searched.
+    pub(super) fn find_more(&self, texts: &[String], found: &mut Found) -> Option<usize> {
+        let block = self.blocks.get(found.0.len())?;
+        let cost = BUILD_COST * block.unbuilt_bytes() + texts.iter().map(String::len).sum::<usize>();
+        found.0.push(block.find(texts));
+        Some(cost)
+    }
+
     /// Searches all strings in these texts.
     pub(super) fn find(&self, texts: &[String]) -> Found {
         Found(self.blocks.iter().map(|block| block.find(texts)).collect())
@@ -116,8 +138,16 @@ impl Block {
         Self { strings: strings.iter().map(|string| Arc::from(*string)).collect(), automaton: OnceLock::new() }
     }
 
+    fn bytes(&self) -> usize {
+        self.strings.iter().map(|string| string.len() + 1).sum()
+    }
+
     fn is_full(&self) -> bool {
-        self.strings.iter().map(|string| string.len() + 1).sum::<usize>() >= BLOCK
+        self.bytes() >= BLOCK
+    }
+
+    fn unbuilt_bytes(&self) -> usize {
+        if self.automaton.get().is_some() { 0 } else { self.bytes() }
     }
 
     fn find(&self, texts: &[String]) -> Vec<u64> {

@@ -115,6 +115,19 @@ impl<'e> EventView<'e> {
         Self { needles: Some(needles), ..Self::new(event) }
     }
 
+    /// Takes over what was found in the texts at a key.
+    pub(super) fn set_found(&self, path: &[String], found: &Found) {
+        if let Some(node) = self.find_path(path) {
+            // Two keys may name the same text.
+            node.found.set(found.clone()).ok();
+        }
+    }
+
+    /// The texts at a key, as filters search them.
+    pub(super) fn searched_texts(&self, path: &[String]) -> Option<&[String]> {
+        self.find_path(path)?.value().texts()
+    }
+
     /// The event.
     pub(super) fn event(&self) -> &'e Event {
         self.event

@@ -106,6 +106,8 @@ pub struct Subscription {
     replays: Option<Box<SendQueue>>,
     jobs: Jobs,
     requests: InFlight,
+    /// Bytes of bodies that may still be sent.
+    bytes_left: usize,
     /// Boxed, as what follows: most subscriptions have none.
     ordering: Option<Box<Ordering>>,
     /// Whether expiry is suspended because the clock is not trusted.
@@ -189,6 +191,7 @@ impl Subscription {
             replays,
             jobs: Jobs::recover(&cursor.jobs, cursor.jobs_begun, now),
             requests: InFlight::recover(requests, next_request),
+            bytes_left: usize::MAX,
             ordering,
             expiry_paused: false,
             turn: 0,
@@ -280,6 +283,8 @@ impl Subscription {
         match input {
             Input::Appended { end } => self.end = self.end.max(end),
             Input::Read { lane, from, upto, total, events } => {
+                // Events that are given up are not transformed.
+                let events = if is_sent(lane) { self.transform_all(events) } else { events };
                 self.note_log_read();
                 // Events that are given up keep their order and form no batches.
                 let grouping = if is_sent(lane) { &self.settings.grouping[..] } else { &[] };
@@ -372,6 +377,19 @@ impl Subscription {
     /// Limits the requests in flight to `most`, for lack of file descriptors.
     pub fn limit_requests(&mut self, most: usize) {
         self.requests.limit(most);
+    }
+
+    /// Limits what is sent next to this many bytes of bodies, for lack of memory. The last request may exceed it.
+    pub fn limit_bytes(&mut self, most: usize) {
+        self.bytes_left = most;
+    }
+
+    /// Whether only memory for bodies is missing for the next request.
+    pub fn waits_for_bytes(&self, now: Timestamp) -> bool {
+        self.bytes_left == 0
+            && !self.is_pulled()
+            && self.requests.has_room()
+            && self.endpoint.free_requests(self.requests.count(), now) > 0
     }
 
     /// Pauses or resumes expiry. A clock that is not trusted must not expire events.

@@ -282,6 +282,11 @@ impl Subscription {
         self.ordering.as_deref().is_some_and(Ordering::is_recovering)
     }
 
+    /// The number of events that are held back.
+    pub(super) fn held_back(&self) -> usize {
+        self.ordering.as_ref().map_or(0, |ordering| ordering.held_back)
+    }
+
     /// Whether this is the due time of an event that is held back or blocks its key.
     pub(super) fn is_held_back(&self, due: Timestamp) -> bool {
         self.ordering.is_some() && due >= BLOCKING

@@ -151,7 +151,7 @@ impl SendQueue {
 
     /// Bytes of the ready events.
     pub(super) fn ready_bytes(&self) -> usize {
-        self.retries.iter().map(|ready| ready.event.wire_len()).sum()
+        self.retries.iter().map(|ready| ready.event.memory_len()).sum()
     }
 
     /// When the first of these is due, wherever it is.

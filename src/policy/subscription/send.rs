@@ -26,7 +26,7 @@ use crate::{
     record::{BLOCKING, DueKey, FetchedPending, Health, OPEN_EVENTS_MAX, PendingDelivery, SeqRuns, Traffic, is_exempt},
     retry_window::WindowEntry,
 };
-use gridhook_event::{Event, Lane, Seq, Timestamp};
+use gridhook_event::{Event, Lane, Seq, Timestamp, Transformation};
 
 /// Events with an outcome that a lane has yet to pass. With more, because a damaged log has none that can be read, the lane is
 /// not read on before it has passed some.
@@ -64,18 +64,19 @@ impl Subscription {
     ///
     /// The order within a stage does not matter.
     pub(super) fn pump(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {
-        let dead_lettering = self.is_dead_lettering(now);
-        self.assign_lanes(effects, now);
-        self.forget_unsendable(dead_lettering, now);
-
-        self.give_up_unsent(effects, dead_lettering, now);
-        self.send_batches(effects, now);
-
-        self.read_ahead(effects, dead_lettering, now);
-        if self.end_finished(now) {
-            // Others may have waited for the lane: events that expired behind it, or the live lane for a probe.
+        loop {
+            let dead_lettering = self.is_dead_lettering(now);
             self.assign_lanes(effects, now);
+            self.forget_unsendable(dead_lettering, now);
+
+            self.give_up_unsent(effects, dead_lettering, now);
+            self.send_batches(effects, now);
+
             self.read_ahead(effects, dead_lettering, now);
+            // Others may have waited for a lane that ended: events that expired behind it, or the live lane for a probe.
+            if !self.end_finished(now) {
+                return;
+            }
         }
     }
 
@@ -99,10 +100,12 @@ impl Subscription {
 
     fn send_batches(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {
         while !self.pending_write.is_ahead() && self.has_room(now) {
+            let held_back = self.held_back();
             let batch = self.next_of_all(now);
-            if batch.is_empty() {
+            if batch.is_empty() && self.held_back() == held_back {
                 break;
             }
+            // Behind events that are held back now, others may leave.
             let batch = self.prepare(batch, now);
             if batch.is_empty() {
                 continue;
@@ -116,13 +119,27 @@ impl Subscription {
         self.finish_lease_round(effects);
     }
 
-    /// Gives up the events of a batch that expired or cannot be transformed; returns the others, transformed. The later
-    /// ones of the same order key are held back: the key may be blocked, and no write has the end of the event.
+    /// The events with what is delivered instead of them. Their size decides which of them are in a request.
+    pub(super) fn transform_all(&self, events: Vec<Event>) -> Vec<Event> {
+        if self.settings.transform.is_none() {
+            return events;
+        }
+        events.into_iter().map(|event| self.transform(event)).collect()
+    }
+
+    fn transform(&self, event: Event) -> Event {
+        match &self.settings.transform {
+            Some(program) => program.transform(event, self.settings.batch.schema),
+            None => event,
+        }
+    }
+
+    /// Gives up the events of a batch that expired or cannot be transformed; returns the others. The later ones of the same
+    /// order key are held back: the key may be blocked, and no write has the end of the event.
     fn prepare(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) -> Vec<ReadyEvent> {
         if self.settings.transform.is_none() && !batch.iter().any(|ready| self.is_expired(ready, now)) {
             return batch;
         }
-        let (program, schema) = (self.settings.transform.clone(), self.settings.batch.schema);
         let mut given_up: HashSet<OrderHash> = HashSet::new();
         let prepared = |ready: ReadyEvent| {
             if self.is_expired(&ready, now) {
@@ -134,15 +151,12 @@ impl Subscription {
                 self.set_aside(ready, now);
                 return None;
             }
-            match program.as_ref().map(|program| program.apply(&ready.event, schema)) {
-                None => Some(ready),
-                Some(Ok(result)) => Some(ReadyEvent { event: ready.event.delivered_as(result), ..ready }),
-                Some(Err(error)) => {
-                    given_up.extend(ready.order);
-                    self.fail_transformation(ready.item, error.to_string(), now);
-                    None
-                }
+            if let Some(Transformation::Failed(reason)) = ready.event.transformation() {
+                given_up.extend(ready.order);
+                self.fail_transformation(ready.item, reason.clone(), now);
+                return None;
             }
+            Some(ready)
         };
         batch.into_iter().filter_map(prepared).collect()
     }
@@ -155,12 +169,20 @@ impl Subscription {
         self.ask_for_jobs(effects, self.is_wanted() && is_open, now);
     }
 
-    /// Returns whether a lane has ended.
+    /// Returns whether a lane has ended, or has room again.
     fn end_finished(&mut self, now: Timestamp) -> bool {
+        let was_full = self.is_any_full();
         self.pass_skipped(now);
         let has_ended = self.drop_finished();
         self.end_jobs(now);
-        has_ended
+        has_ended || was_full && !self.is_any_full()
+    }
+
+    /// Whether a lane waits because of events that have an outcome and are not passed.
+    fn is_any_full(&self) -> bool {
+        let is_full =
+            |(index, lane): (usize, &LaneReader)| lane.done_count() >= DONE_READ_MAX || self.open_room(index) == 0;
+        self.lanes.iter().enumerate().any(is_full)
     }
 
     /// Whether anything may leave now: a request has room, or a pull client waits.
@@ -168,7 +190,13 @@ impl Subscription {
         if self.is_pulled() {
             return self.is_wanted() && !self.endpoint.is_shut() && !self.reads_log_first();
         }
-        self.requests.has_room() && self.endpoint.free_requests(self.requests.count(), now) > 0
+        self.has_resources() && self.endpoint.free_requests(self.requests.count(), now) > 0
+    }
+
+    /// Whether there are a file descriptor and memory for another request; a pull client needs none. Their release wakes the
+    /// subscription.
+    pub(super) fn has_resources(&self) -> bool {
+        self.is_pulled() || self.requests.has_room() && self.bytes_left > 0
     }
 
     /// Maximum events that leave together.
@@ -186,8 +214,9 @@ impl Subscription {
     /// Gives up ready events while events are dead-lettered in probation.
     fn give_up_ready(&mut self, now: Timestamp) {
         while !self.pending_write.is_ahead() {
+            let held_back = self.held_back();
             let batch = self.next_batch(now);
-            if batch.is_empty() {
+            if batch.is_empty() && self.held_back() == held_back {
                 break;
             }
             for ready in batch {
@@ -271,6 +300,7 @@ impl Subscription {
             let item = SendItem { lane, seq, appended, attempts, due, since };
             match event {
                 Some(event) => {
+                    let event = self.transform(event);
                     let group = PropertyGroup::of(&self.settings.grouping, &event);
                     let ready = ReadyEvent { item, event, last, group, order: None };
                     if self.is_pulled() {
@@ -395,6 +425,8 @@ impl Subscription {
         // With the exact capacity: `unzip` makes room for four, and most batches have one event.
         let (mut items, mut events) = (Vec::with_capacity(batch.len()), Vec::<Event>::with_capacity(batch.len()));
         for ReadyEvent { item, event, .. } in batch {
+            let bytes = event.delivered_len(self.settings.batch.schema);
+            self.bytes_left = self.bytes_left.saturating_sub(bytes);
             items.push(item);
             events.push(event);
         }

@@ -36,12 +36,9 @@ impl Subscription {
             // Ready events wait for the pace or for a request to finish.
             None => {
                 let paced = self.endpoint.pace_opens(self.requests.count(), now);
-                let paced = paced.filter(|_| {
-                    self.requests.has_room()
-                        && self.is_ready()
-                        && !self.pending_write.is_ahead()
-                        && !self.awaits_lane_assignment()
-                });
+                // Retries leave also while lanes are assigned.
+                let is_ready = !self.own.ready().is_empty() || self.is_ready() && !self.awaits_lane_assignment();
+                let paced = paced.filter(|_| is_ready && self.has_resources() && !self.pending_write.is_ahead());
                 paced.into_iter().chain(self.next_due_key(now)).chain(self.next_of_jobs(now)).min()
             }
         }

@@ -86,7 +86,7 @@ impl Refusal {
             return Some(*seconds);
         }
         match self.status().0 {
-            StatusCode::SERVICE_UNAVAILABLE if matches!(self, Self::NoRoom) => Some(SOON_SECONDS),
+            StatusCode::SERVICE_UNAVAILABLE if matches!(self, Self::NoRoom | Self::Unchecked) => Some(SOON_SECONDS),
             StatusCode::SERVICE_UNAVAILABLE => Some(LATER_SECONDS),
             _ => None,
         }

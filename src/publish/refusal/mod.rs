@@ -262,6 +262,9 @@ pub enum Refusal {
     /// The bytes in flight of all publishers, or of this one, are at their limit.
     #[error("The server is busy: too many bytes are being published. Try again.")]
     NoRoom,
+    /// The threads that check the data of events have too much to do.
+    #[error("The server is busy: too many events wait for a check of their data. Try again.")]
+    Unchecked,
     /// The disk is full.
     #[error("The server cannot store events: its storage is full. Try again later.")]
     Full,
@@ -380,7 +383,7 @@ impl Refusal {
             Self::ContentType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "InvalidContentType"),
             Self::ContentEncoding => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "InvalidContentEncoding"),
             Self::Throttled { .. } => (StatusCode::TOO_MANY_REQUESTS, "TooManyRequests"),
-            Self::NoRoom | Self::Full | Self::Backlog { .. } | Self::Closing | Self::Unknown => {
+            Self::NoRoom | Self::Unchecked | Self::Full | Self::Backlog { .. } | Self::Closing | Self::Unknown => {
                 (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
             }
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError"),

@@ -9,6 +9,7 @@
 use std::borrow::Cow;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
 use percent_encoding::percent_decode;
 use serde_json::value::RawValue;
 
@@ -28,7 +29,7 @@ const DATA_CONTENT_TYPE: &str = "datacontenttype";
 pub(super) fn read(
     target: &EventTarget,
     content: &RequestContent<'_>,
-    body: &[u8],
+    body: &Bytes,
     limits: &PublishLimits,
     draft: &mut ChunkBuilder,
 ) -> Result<(), Refusal> {
@@ -48,7 +49,7 @@ pub(super) fn read(
         return Err(Refusal::too_deep(SCHEMA, limits.depth_max));
     }
     let object: &RawValue = serde_json::from_str(&object).map_err(|error| super::not_json(SCHEMA, &error))?;
-    cloud_events::read(target, object, draft)
+    cloud_events::read(target, body, object, draft)
 }
 
 /// The member of the JSON form that holds the body: its name and its value.

@@ -9,7 +9,7 @@
 use std::{borrow::Cow, collections::HashSet};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use bytes::BufMut;
+use bytes::{BufMut, Bytes};
 use serde_json::value::RawValue;
 
 use super::{EventTarget, bare, inside, json, offset, span};
@@ -45,7 +45,12 @@ struct CloudEventMembers<'a> {
 }
 
 /// Checks the event `object` and appends it to the draft. In a domain its `source` names the domain topic.
-pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBuilder) -> Result<(), Refusal> {
+pub(super) fn read(
+    target: &EventTarget,
+    body: &Bytes,
+    object: &RawValue,
+    draft: &mut ChunkBuilder,
+) -> Result<(), Refusal> {
     let name_chars_max = if target.is_in_namespace { NAMESPACE_NAME_CHARS_MAX } else { usize::MAX };
     let mut members = CloudEventMembers { name_chars_max, ..CloudEventMembers::default() };
     json::members(object, |name, value| members.put(name, value))
@@ -55,7 +60,7 @@ pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBui
     if members.data_base64.is_none() {
         // The last segment of the schema's address is its version.
         let version = members.dataschema.and_then(|schema| inside(schema).rsplit('/').next());
-        target.check_data(draft, [members.kind.map(inside), version], members.data.map(RawValue::get))?;
+        target.note_check(draft, [members.kind.map(inside), version], members.data.map(RawValue::get), body);
     }
     draft.push(|out| {
         let start = out.len();

@@ -8,7 +8,7 @@
 //! A property is a string, a number or a boolean; the last two are taken as written. `null` and the empty string count as
 //! absent, except for the subject and the data version, which may be empty.
 
-use bytes::{BufMut, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
@@ -84,7 +84,12 @@ impl MappedValue<'_> {
 }
 
 /// Checks the event `object` and appends it to the draft.
-pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBuilder) -> Result<(), Refusal> {
+pub(super) fn read(
+    target: &EventTarget,
+    body: &Bytes,
+    object: &RawValue,
+    draft: &mut ChunkBuilder,
+) -> Result<(), Refusal> {
     let EventMapping(fields) = &target.mapping;
     let mut found = [None; PROPERTIES];
     json::members(object, |name, value| {
@@ -102,7 +107,7 @@ pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBui
     }
     let [_, event_type, _, data_version, ..] = values.as_slice() else { unreachable!("each property has a value") };
     let [event_type, data_version] = [event_type, data_version].map(|value| value.as_ref().map(MappedValue::inside));
-    target.check_data(draft, [event_type, data_version], Some(object.get()))?;
+    target.note_check(draft, [event_type, data_version], Some(object.get()), body);
     draft.push(|out| write(object, &values, out));
     Ok(())
 }

@@ -6,7 +6,7 @@
 //! A number or a boolean in the place of a string is taken as its text: Microsoft's own samples send numbers as `id`
 //! and `dataVersion`.
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use serde_json::value::RawValue;
 
 use super::{
@@ -58,6 +58,7 @@ struct CheckedEvent<'a> {
 /// wrong, or an event may be too large. What Event Grid reports first then takes a second look at all events, with [`read`].
 pub(super) fn read_all(
     target: &EventTarget,
+    body: &Bytes,
     text: &str,
     limits: &PublishLimits,
     draft: &mut ChunkBuilder,
@@ -69,16 +70,23 @@ pub(super) fn read_all(
     scan::objects(text, limits.depth_max.checked_sub(1)?, |properties: &EventGridMembers<'_>| {
         count += 1;
         (count <= limits.events_max).then_some(())?;
-        properties.check(target).ok()?.append(target, draft).ok()
+        properties.check(target).ok()?.append(target, body, draft);
+        Some(())
     })
 }
 
 /// Checks the event `object` and appends its wire form to the draft.
-pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBuilder) -> Result<(), Refusal> {
+pub(super) fn read(
+    target: &EventTarget,
+    body: &Bytes,
+    object: &RawValue,
+    draft: &mut ChunkBuilder,
+) -> Result<(), Refusal> {
     let mut properties = EventGridMembers::default();
     json::members(object, |name, value| properties.put(&name, JsonValue::of(value)))
         .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
-    properties.check(target)?.append(target, draft)
+    properties.check(target)?.append(target, body, draft);
+    Ok(())
 }
 
 impl<'a> ObjectMembers<'a> for EventGridMembers<'a> {
@@ -140,13 +148,12 @@ impl<'a> EventGridMembers<'a> {
 }
 
 impl CheckedEvent<'_> {
-    /// Checks the event's data and appends the event to the draft.
-    fn append(&self, target: &EventTarget, draft: &mut ChunkBuilder) -> Result<(), Refusal> {
+    /// Appends the event to the draft, and notes that its data is to be checked.
+    fn append(&self, target: &EventTarget, body: &Bytes, draft: &mut ChunkBuilder) {
         let version = self.data_version.map(|version| version.inside());
         let data = self.data.map(|data| data.text);
-        target.check_data(draft, [Some(self.event_type.inside()), version], data)?;
+        target.note_check(draft, [Some(self.event_type.inside()), version], data, body);
         draft.push(|out| self.write(target, out));
-        Ok(())
     }
 
     fn write(&self, target: &EventTarget, out: &mut BytesMut) -> WriterStamp {

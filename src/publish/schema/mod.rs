@@ -8,6 +8,7 @@
 //! too large, is an event valid.
 
 mod binary;
+mod checks;
 mod cloud_events;
 mod custom;
 mod event_grid;
@@ -23,7 +24,8 @@ use std::{
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use self::{custom::EventMapping, json::ArrayElements};
+pub use self::checks::{DataChecks, Nonconforming};
+use self::{checks::DataCheck, custom::EventMapping, json::ArrayElements};
 use super::{PublishLimits, Refusal, refusal::JsonToken};
 use gridhook_engine::control::catalogue::Catalogue;
 use gridhook_event::{IdMap, PartitionId, Schema, TextRange, chunk::ChunkBuilder, text};
@@ -63,17 +65,8 @@ pub struct EventTarget {
     properties: Arc<TargetProperties>,
     /// The event types whose data is checked.
     catalogue: Option<Arc<Catalogue>>,
-    /// Events that do not match, and the first reason.
-    nonconforming: RefCell<Option<Nonconforming>>,
-}
-
-/// Events that are stored although their data does not match the schema of their type.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Nonconforming {
-    /// Their number.
-    pub events: u64,
-    /// Why the first of them does not match.
-    pub first: String,
+    /// The data to check of the events that were read.
+    checks: RefCell<Vec<DataCheck>>,
 }
 
 impl Deref for EventTarget {
@@ -129,7 +122,7 @@ impl EventTarget {
     }
 
     fn new(properties: Arc<TargetProperties>) -> Self {
-        Self { properties, catalogue: None, nonconforming: RefCell::default() }
+        Self { properties, catalogue: None, checks: RefCell::default() }
     }
 
     /// Checks the data of events.
@@ -138,29 +131,26 @@ impl EventTarget {
         Self { catalogue, ..self }
     }
 
-    /// The events that did not match although they are stored.
-    pub fn take_nonconforming(&self) -> Option<Nonconforming> {
-        self.nonconforming.take()
+    /// The checks of the data of the events that were read. They may cost more than reading them.
+    pub fn take_checks(&self) -> DataChecks {
+        let refuses = self.catalogue.as_ref().is_some_and(|catalogue| catalogue.refuses);
+        DataChecks::new(self.schema, refuses, self.checks.take())
     }
 
-    /// Checks the data of the next event of the draft against the schema of its type. The event type and the version are the
-    /// contents of JSON strings.
-    fn check_data(
+    /// Notes that the data of the next event of the draft is to be checked against the schema of its type. The event type
+    /// and the version are the contents of JSON strings.
+    fn note_check(
         &self,
         draft: &ChunkBuilder,
         [event_type, version]: [Option<&str>; 2],
         data: Option<&str>,
-    ) -> Result<(), Refusal> {
-        let Some(catalogue) = &self.catalogue else { return Ok(()) };
+        body: &Bytes,
+    ) {
+        let Some(catalogue) = &self.catalogue else { return };
         let [event_type, version] = [event_type, version].map(|inside| text(inside.unwrap_or_default().as_bytes()));
-        let Some(why) = catalogue.violation(&event_type, &version, data) else { return Ok(()) };
-        let why = format!("Event {}: {why}", draft.count());
-        if catalogue.refuses {
-            return Err(Refusal::Nonconforming { schema: self.schema, why });
-        }
-        let mut nonconforming = self.nonconforming.borrow_mut();
-        nonconforming.get_or_insert(Nonconforming { events: 0, first: why }).events += 1;
-        Ok(())
+        let Some(declared) = catalogue.find(&event_type, &version) else { return };
+        let data = data.map(|data| shared_part(body, data));
+        self.checks.borrow_mut().push(DataCheck { event: draft.count(), declared: Arc::clone(declared), data });
     }
 
     /// The domain topic that the content of a JSON string names: all of it, or the last segment of a domain topic's resource
@@ -253,12 +243,12 @@ fn read_into(
     let mut draft = new_draft();
     // Nearly every body is valid, and then one pass over it is enough.
     if schema == Schema::EventGrid {
-        if event_grid::read_all(target, utf8(schema, body)?, limits, &mut draft).is_some() {
+        if event_grid::read_all(target, body, utf8(schema, body)?, limits, &mut draft).is_some() {
             return Ok(draft);
         }
         draft = new_draft();
-        // The second look counts them again.
-        target.take_nonconforming();
+        // The second look notes them again.
+        target.checks.take();
     }
     let events = match mode {
         ContentMode::Binary => {
@@ -279,9 +269,9 @@ fn read_into(
             return Err(Refusal::too_deep(schema, limits.depth_max));
         }
         match schema {
-            Schema::EventGrid => event_grid::read(target, event, &mut draft)?,
-            Schema::CloudEvents => cloud_events::read(target, event, &mut draft)?,
-            Schema::Custom => custom::read(target, event, &mut draft)?,
+            Schema::EventGrid => event_grid::read(target, body, event, &mut draft)?,
+            Schema::CloudEvents => cloud_events::read(target, body, event, &mut draft)?,
+            Schema::Custom => custom::read(target, body, event, &mut draft)?,
         }
     }
     Ok(draft)
@@ -353,6 +343,13 @@ fn mode_by_body(content: &RequestContent<'_>, body: &[u8]) -> Result<ContentMode
 /// The offset of `part` in `object`. Both borrow from the same body.
 fn offset(object: &RawValue, part: &str) -> usize {
     part.as_ptr().addr() - object.get().as_ptr().addr()
+}
+
+/// A part of `body` without a copy; the body of an event in binary mode was written anew.
+fn shared_part(body: &Bytes, part: &str) -> Bytes {
+    let bytes = part.as_bytes();
+    let is_inside = body.as_ptr_range().start <= bytes.as_ptr() && bytes.as_ptr_range().end <= body.as_ptr_range().end;
+    if is_inside { body.slice_ref(bytes) } else { Bytes::copy_from_slice(bytes) }
 }
 
 /// The content of a string literal; other values as they are.

@@ -243,3 +243,31 @@ fn strings_are_compared_as_they_are_meant_and_not_as_they_are_written() {
         assert_eq!(of(&|event| by_index(&index, &filters, event).contains(&place)), *expected, "by index: {value}");
     }
 }
+
+#[test]
+fn a_search_of_many_strings_in_a_long_text_is_made_in_parts_and_finds_the_same() {
+    let text = |number: usize| format!("{}{number}", "needle ".repeat(40));
+    let of_subscription = |number: usize| {
+        let values: Vec<String> = (0..25).map(|value| text(25 * number + value)).collect();
+        let operator = if number % 3 == 0 { "StringNotContains" } else { "StringContains" };
+        let key = ["data.text", "subject", "data.list"][number % 3];
+        filter(json!({
+            "enableAdvancedFilteringOnArrays": true,
+            "advancedFilters": [{"operatorType": operator, "key": key, "values": values}],
+        }))
+    };
+    let filters: Vec<Filter> = (0..60).map(of_subscription).collect();
+    let index = FilterIndex::new(&filters);
+    let long = format!("{} {} {}", "hay ".repeat(100_000), text(7 * 25 + 3), text(12 * 25));
+    let event = with_data(&json!({"text": long, "list": [text(20 * 25), 3, text(1)]}).to_string());
+    let mut scan = index.begin_scan(&event).expect("it costs much");
+    let (mut parts, mut most) = (0, 0);
+    while let Some(cost) = index.advance_scan(&mut scan) {
+        (parts, most) = (parts + 1, most.max(cost));
+    }
+    assert!(parts >= 12 && most < 2 * long.len() + 2 * 1024 * 1024, "{parts} parts, {most} bytes");
+    let view = index.searched_view(&event, Some(&scan));
+    let found: Vec<usize> = index.candidates(&view).into_iter().filter(|place| filters[*place].passes(&view)).collect();
+    assert_eq!(found, alone(&filters, &event));
+    assert!(index.begin_scan(&with_data(r#"{"text": "short"}"#)).is_none(), "the automata are there");
+}

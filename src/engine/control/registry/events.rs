@@ -27,10 +27,22 @@ pub struct EventPage<T> {
 }
 
 impl TopicHandle {
-    /// Calls `each` with the newest stored events, oldest first, `count` at most.
-    pub async fn each_newest(&self, count: u64, each: &mut dyn FnMut(Event)) -> Result<(), journal::Error> {
-        let Some(end) = self.log_end() else { return Ok(()) };
-        self.each_between(Seq(end.0.saturating_sub(count).max(Seq::FIRST.0)), end, each).await
+    /// The range of the newest `count` stored events.
+    pub fn newest_range(&self, count: u64) -> Range<Seq> {
+        let end = self.log_end().unwrap_or(Seq::FIRST);
+        Seq(end.0.saturating_sub(count).max(Seq::FIRST.0))..end
+    }
+
+    /// The first events of a range, and the rest of it.
+    pub async fn events_of(&self, range: Range<Seq>) -> Result<(Vec<Event>, Range<Seq>), journal::Error> {
+        let slice = self.journal.reads().log(self.partition(), range.start, range.end, SLICE_BYTES).await?;
+        let mut events = Vec::new();
+        for chunk in slice.chunks {
+            let chunk = chunk.events().map_err(|error| journal::Error::Damaged(error.to_string()))?;
+            events.extend(chunk.into_iter().filter(|event| range.contains(&event.seq)));
+        }
+        // Guards against a slice that does not advance.
+        Ok((events, slice.upto.max(range.start.plus(1))..range.end))
     }
 
     /// The events before `before`, newest first: up to `count` for which `line` makes something. A page may be shorter, or
@@ -39,7 +51,7 @@ impl TopicHandle {
         &self,
         before: Option<Seq>,
         count: usize,
-        line: &dyn Fn(&Event) -> Option<T>,
+        line: &(dyn Fn(&Event) -> Option<T> + Sync),
     ) -> Result<EventPage<T>, journal::Error> {
         let log = self.log_range().await?;
         let Range { start: floor, end } = log.clone();
@@ -47,8 +59,12 @@ impl TopicHandle {
         for _ in 0..WINDOWS_MAX {
             let from = Seq(end.0.saturating_sub(WINDOW)).max(floor);
             let mut window = Vec::new();
-            self.each_between(from, end, &mut |event| window.extend(line(&event).map(|line| (event.seq, line))))
-                .await?;
+            let mut rest = from..end;
+            while !rest.is_empty() {
+                let (events, next) = self.events_of(rest).await?;
+                window.extend(events.iter().filter_map(|event| Some((event.seq, line(event)?))));
+                rest = next;
+            }
             for (seq, line) in window.into_iter().rev() {
                 events.push(line);
                 if events.len() == count {
@@ -65,11 +81,11 @@ impl TopicHandle {
 
     /// The event with this sequence; [`None`] if the log does not have it.
     pub async fn event(&self, seq: Seq) -> Result<Option<Event>, journal::Error> {
-        let mut found = None;
-        if self.log_end().is_some_and(|end| seq < end) {
-            self.each_between(seq, seq.plus(1), &mut |event| found = Some(event)).await?;
+        if self.log_end().is_none_or(|end| seq >= end) {
+            return Ok(None);
         }
-        Ok(found)
+        let (events, _) = self.events_of(seq..seq.plus(1)).await?;
+        Ok(events.into_iter().next())
     }
 
     /// The beginning and the end of the log.
@@ -77,18 +93,5 @@ impl TopicHandle {
         let end = self.log_end().ok_or(journal::Error::Unknown)?;
         let floor = self.journal.reads().floor(self.partition()).await?.ok_or(journal::Error::Unknown)?;
         Ok(floor..end)
-    }
-
-    async fn each_between(&self, mut from: Seq, end: Seq, each: &mut dyn FnMut(Event)) -> Result<(), journal::Error> {
-        while from < end {
-            let slice = self.journal.reads().log(self.partition(), from, end, SLICE_BYTES).await?;
-            for chunk in slice.chunks {
-                let events = chunk.events().map_err(|error| journal::Error::Damaged(error.to_string()))?;
-                events.into_iter().filter(|event| (from..end).contains(&event.seq)).for_each(&mut *each);
-            }
-            // Guards against a slice that does not advance.
-            from = slice.upto.max(from.plus(1));
-        }
-        Ok(())
     }
 }

@@ -111,8 +111,9 @@ impl Subscription {
         }
         let free = match self.endpoint.free_requests(self.requests.count(), now) {
             0 => self.endpoint.pace_opens(self.requests.count(), now),
-            1.. => Some(now).filter(|_| self.requests.has_room()),
+            1.. => Some(now),
         };
+        let free = free.filter(|_| self.has_resources());
         let sends = free.zip(self.spares_jobs(now)).and_then(|(free, spare)| {
             let opens = self.jobs.list.iter().filter(|running| running.runs()).filter_map(|running| {
                 let ready = self.job_ready(running.job.lane);

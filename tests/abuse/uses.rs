@@ -3,10 +3,12 @@
 
 use serde_json::{Value, json};
 
-use super::tokens::{RG, ask, token};
-use crate::support::{
-    server::{Server, SubscriptionSpec, operator, subscription},
-    sink::Sink,
+use crate::{
+    server::tokens::{RG, ask, token},
+    support::{
+        server::{Server, SubscriptionSpec, operator, subscription},
+        sink::Sink,
+    },
 };
 
 const NAMESPACE_TOPIC: &str =

@@ -1,0 +1,77 @@
+//! Transforms the events that were read, before the core has them.
+//!
+//! A transformation that costs little is made at once, in the core. Any other is made by the threads that compute, so that
+//! the subscriptions of this thread do not wait for it. What the events make is bounded: the rest is read again.
+
+use std::sync::Arc;
+
+use gridhook_compute::Meter;
+use gridhook_event::{Event, Schema};
+use gridhook_policy::{Input, transform::Program};
+
+/// So many bytes that expressions could make take less than a millisecond.
+const QUICK_BYTES: f64 = 64.0 * 1024.0;
+
+/// A transformation of what was read.
+#[derive(Clone)]
+pub(super) struct ReadTransformation {
+    pub(super) program: Arc<Program>,
+    pub(super) schema: Schema,
+    /// Maximum bytes of the events with what is delivered instead of them, but for one event.
+    pub(super) bytes_max: usize,
+}
+
+impl ReadTransformation {
+    /// Whether it costs more than the thread of the actor may spend.
+    pub(super) fn is_costly(&self, input: &Input) -> bool {
+        let cost = |event: &Event| match event.transformation() {
+            Some(_) => 0.0,
+            None => self.program.cost(event.wire_len()),
+        };
+        let cost: f64 = match input {
+            Input::Read { events, .. } => events.iter().map(cost).sum(),
+            Input::Fetched(fetched) => fetched.iter().filter_map(|fetched| fetched.event.as_ref()).map(cost).sum(),
+            _ => 0.0,
+        };
+        cost > QUICK_BYTES
+    }
+
+    /// Transforms the events in slices, as many as fit.
+    pub(super) async fn transform(self, input: Input, meter: Meter) -> Input {
+        match input {
+            Input::Read { lane, from, upto, total, events } => {
+                let count = events.len();
+                let mut transformed = Vec::with_capacity(count);
+                let mut bytes = 0;
+                for event in events {
+                    // Deliveries have no limit of time.
+                    meter.pause().await.ok();
+                    let event = self.program.transform(event, self.schema);
+                    bytes += event.memory_len();
+                    if bytes > self.bytes_max && !transformed.is_empty() {
+                        let left = (count - transformed.len()) as u64;
+                        let total = total.saturating_sub(left).min(event.seq.0 - from.0);
+                        return Input::Read { lane, from, upto: event.seq, total, events: transformed };
+                    }
+                    transformed.push(event);
+                }
+                Input::Read { lane, from, upto, total, events: transformed }
+            }
+            Input::Fetched(fetched) => {
+                let mut transformed = Vec::with_capacity(fetched.len());
+                let mut bytes = 0;
+                for mut pending in fetched {
+                    meter.pause().await.ok();
+                    pending.event = pending.event.map(|event| self.program.transform(event, self.schema));
+                    bytes += pending.event.as_ref().map_or(0, Event::memory_len);
+                    if bytes > self.bytes_max && !transformed.is_empty() {
+                        break;
+                    }
+                    transformed.push(pending);
+                }
+                Input::Fetched(transformed)
+            }
+            other => other,
+        }
+    }
+}
