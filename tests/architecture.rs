@@ -30,12 +30,11 @@ const PURE: [(&str, &[&str]); 5] = [
 ];
 
 /// Crates of others that only these crates may use.
-const RESERVED: [(&str, &[&str]); 6] = [
+const RESERVED: [(&str, &[&str]); 5] = [
     ("rocksdb", &["store"]),
     ("awc", &["cli", "deliver", "server"]),
     ("actix-web", &["admin", "cli", "dashboard", "publish", "pull", "server"]),
     ("lapin", &["deliver"]),
-    ("rskafka", &["deliver"]),
     ("object_store", &["dead_letter", "deliver"]),
 ];
 

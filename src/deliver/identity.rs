@@ -94,7 +94,6 @@ impl std::fmt::Debug for AccessToken {
 
 impl AccessToken {
     /// The token.
-    #[cfg(feature = "kafka")]
     pub(super) fn expose(&self) -> &str {
         &self.0
     }
@@ -269,7 +268,6 @@ impl TokenSource {
     }
 
     /// Forgets a token that a service refused: the next request has another one.
-    #[cfg(feature = "kafka")]
     pub async fn discard(&self, refused: &Arc<AccessToken>, wall: WallTime) {
         let slot = self.identity.slot(&self.audience, wall);
         let mut kept = slot.lock().await;

@@ -11,6 +11,8 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use client::connect;
+
 use super::{InvalidProperty, Kind, Opening, check_text, last_segment};
 use crate::Sender;
 
@@ -99,14 +101,5 @@ fn check_topic(key: &'static str, name: &str) -> Result<(), InvalidProperty> {
     check_text(key, name, 1..=249, is_allowed, "letters, digits, dots, underscores and hyphens")
 }
 
-#[cfg(feature = "kafka")]
-use client::connect;
-
-#[cfg(not(feature = "kafka"))]
-fn connect(_: &Opening<'_>, _: &str, _: ContentMode) -> Result<Rc<dyn Sender>, String> {
-    Err("is a Kafka cluster, and this build of gridhook has no Kafka client (feature kafka)".to_owned())
-}
-
-#[cfg(feature = "kafka")]
 #[path = "kafka/client.rs"]
 mod client;

@@ -355,7 +355,6 @@ fn result_of(status: u16, detail: impl Into<String>) -> RequestResult {
 }
 
 /// The result of a service that could not be reached.
-#[cfg(any(feature = "amqp", feature = "kafka", feature = "nats"))]
 fn unreached(kind: Failure, detail: String) -> RequestResult {
     RequestResult { unreached: true, ..failure(kind, detail) }
 }
@@ -385,7 +384,6 @@ impl EventResults {
     }
 
     /// Notes that the event at `index` was accepted.
-    #[cfg(any(feature = "amqp", feature = "kafka", feature = "nats"))]
     fn deliver(&self, index: usize) {
         if let Some((seq, result)) = self.0.borrow_mut().get_mut(index) {
             *result = Some(EventResult::delivered(*seq));
@@ -393,7 +391,6 @@ impl EventResults {
     }
 
     /// Notes the failure of the event at `index`.
-    #[cfg(any(feature = "amqp", feature = "kafka", feature = "nats"))]
     fn fail(&self, index: usize, failed: &RequestResult) {
         if let Some((seq, result)) = self.0.borrow_mut().get_mut(index) {
             *result = Some(EventResult::new(*seq, failed));

@@ -11,6 +11,8 @@
 //!   time.
 
 mod cluster;
+mod protocol;
+mod requests;
 mod wire;
 
 use std::{
@@ -23,7 +25,6 @@ use std::{
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use futures_util::future::{LocalBoxFuture, join_all};
-use rskafka::protocol::{error::Error as BrokerError, messages::ProduceResponse};
 use serde_json::Value;
 use tokio::{
     sync::Mutex,
@@ -32,7 +33,9 @@ use tokio::{
 
 use self::{
     cluster::{Cluster, Login, OpenTopic, Problem, new_session},
-    wire::{Produce, RECORD_OVERHEAD, RecordBatch, RecordHeaders, Session},
+    protocol::BrokerError,
+    requests::{Produce, Produced},
+    wire::{RECORD_OVERHEAD, RecordBatch, RecordHeaders, Session},
 };
 use super::ContentMode;
 use crate::{
@@ -304,9 +307,9 @@ impl Producer {
                 None => *session.insert(new_session(link).await?),
             };
             let request = Produce { topic: &self.topic, partition, batch: records.sealed(session) };
-            let answer = link.request(request).await.map_err(Problem::from).and_then(answer);
-            *is_in_doubt |= answer.as_ref().is_err_and(Problem::is_in_doubt);
-            answer
+            let response = link.request(request).await.map_err(Problem::from).and_then(throttle_of);
+            *is_in_doubt |= response.as_ref().is_err_and(Problem::is_in_doubt);
+            response
         };
         let sent = sent.await;
         match &sent {
@@ -406,15 +409,14 @@ impl Producer {
     }
 }
 
-/// The result of the partition in a response, and how long the broker wants no other request.
-fn answer(response: ProduceResponse) -> Result<Option<Duration>, Problem> {
-    let throttle = response.throttle_time_ms.and_then(|throttle| u64::try_from(throttle.0).ok());
-    let throttle = throttle.filter(|millis| *millis > 0).map(Duration::from_millis);
-    let partition = response.responses.into_iter().flat_map(|topic| topic.partition_responses).next();
-    let Some(partition) = partition else { return Err(Problem::Connection("the response is empty".to_owned())) };
-    match partition.error {
+/// Whether the partition has the records, and how long the broker wants no other request.
+fn throttle_of(response: Produced) -> Result<Option<Duration>, Problem> {
+    let Some(error) = response.partition else { return Err(Problem::Connection("the response is empty".to_owned())) };
+    match error {
         // The broker has had the records since an earlier request.
-        None | Some(BrokerError::DuplicateSequenceNumber) => Ok(throttle),
+        None | Some(BrokerError::DuplicateSequenceNumber) => {
+            Ok(Some(response.throttle).filter(|throttle| !throttle.is_zero()))
+        }
         Some(error) => Err(Problem::Broker(error)),
     }
 }

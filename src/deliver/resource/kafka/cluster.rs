@@ -1,34 +1,24 @@
-//! The connections to a Kafka cluster: rskafka's messenger over TCP or TLS, with a login.
-//!
-//! rskafka's own client is not used, because it neither shows its connections nor sends other requests than its own.
+//! The connections to a Kafka cluster: over TCP or TLS, with a login.
 
 use std::{collections::BTreeMap, io, rc::Rc, sync::Arc};
 
-use rskafka::{
-    client::{Credentials, OauthBearerCredentials, SaslConfig},
-    messenger::{Messenger, RequestError, SaslError},
-    protocol::{
-        error::Error as BrokerError,
-        messages::{MetadataRequest, MetadataRequestTopic, MetadataResponse},
-        primitives::{Boolean, String_},
-    },
-};
 use rustls::pki_types::ServerName;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, BufStream},
+    io::{AsyncRead, AsyncWrite},
     net::TcpStream,
     sync::OnceCell,
 };
 use tokio_rustls::TlsConnector;
 
-use super::wire::{InitProducerId, InitProducerIdResponse, Session};
+use super::{
+    protocol::{BrokerError, Link, ProtocolError},
+    requests::{ClusterMetadata, InitProducerId, Metadata, Partition, SaslAuthenticate, SaslHandshake},
+    wire::Session,
+};
 use crate::{
     identity::{AccessToken, TokenFailure, TokenSource},
     resource::Opening,
 };
-
-/// The largest response: 16 MiB. The description of a topic has some hundred bytes a partition.
-const RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// The port of a URL without one.
 const DEFAULT_PORT: u16 = 9092;
@@ -48,10 +38,10 @@ pub(super) enum Problem {
     Token(TokenFailure),
 }
 
-impl From<RequestError> for Problem {
-    fn from(error: RequestError) -> Self {
+impl From<ProtocolError> for Problem {
+    fn from(error: ProtocolError) -> Self {
         match error {
-            RequestError::NoVersionMatch { .. } => Self::Version(error.to_string()),
+            ProtocolError::NoVersion(_) => Self::Version(error.to_string()),
             _ => Self::Connection(error.to_string()),
         }
     }
@@ -63,26 +53,59 @@ impl From<io::Error> for Problem {
     }
 }
 
-impl From<SaslError> for Problem {
-    fn from(error: SaslError) -> Self {
-        match error {
-            SaslError::RequestError(error) => error.into(),
-            _ => Self::Login(error.to_string()),
-        }
-    }
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
+
+/// What a broker asks of a client before anything else.
+#[derive(Clone)]
+pub(super) enum Credentials {
+    /// SASL's PLAIN (RFC 4616).
+    Plain { username: String, password: String },
+    /// SASL's OAUTHBEARER (RFC 7628).
+    Bearer { token: String },
 }
 
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl Credentials {
+    fn mechanism(&self) -> &'static str {
+        match self {
+            Self::Plain { .. } => "PLAIN",
+            Self::Bearer { .. } => "OAUTHBEARER",
+        }
+    }
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+    /// The client's first message, which is its only one.
+    fn message(&self) -> Vec<u8> {
+        match self {
+            Self::Plain { username, password } => format!("\0{username}\0{password}").into_bytes(),
+            Self::Bearer { token } => format!("n,,\x01auth=Bearer {token}\x01\x01").into_bytes(),
+        }
+    }
 
-/// A connection to a broker.
-pub(super) type Link = Messenger<BufStream<Box<dyn Stream>>>;
+    async fn log_in(&self, link: &Link) -> Result<(), Problem> {
+        let mechanism = self.mechanism();
+        let offered = link.request(SaslHandshake { mechanism }).await?;
+        if let Some(error) = offered.error {
+            let names = offered.names.join(", ");
+            return Err(Problem::Login(format!("{error:?}: {mechanism} is not among {names}")));
+        }
+        let reply = link.request(SaslAuthenticate { message: self.message() }).await?;
+        if let Some(error) = reply.error {
+            return Err(Problem::Login(format!("{error:?}: {}", reply.error_message)));
+        }
+        // OAUTHBEARER says in its own message why it refuses a token; one that it takes has none.
+        if !reply.message.is_empty() {
+            let problem = String::from_utf8_lossy(&reply.message).escape_debug().to_string();
+            return Err(Problem::Login(format!("{mechanism}: {problem}")));
+        }
+        Ok(())
+    }
+}
 
 /// How the client authenticates.
 pub(super) enum Login {
     /// Credentials of the settings; [`None`]: no authentication.
-    Fixed(Option<SaslConfig>),
+    Fixed(Option<Credentials>),
     /// With access tokens of the server's identity.
     Tokens(TokenSource),
 }
@@ -93,9 +116,9 @@ impl Login {
         let credential = |name| service.credential(name).map(str::to_owned);
         match (at.tokens()?, credential("token"), credential("username"), credential("password")) {
             (Some(tokens), None, None, None) => Ok(Self::Tokens(tokens)),
-            (None, Some(token), None, None) => Ok(Self::Fixed(Some(bearer(token)))),
+            (None, Some(token), None, None) => Ok(Self::Fixed(Some(Credentials::Bearer { token }))),
             (None, None, Some(username), Some(password)) => {
-                Ok(Self::Fixed(Some(SaslConfig::Plain(Credentials::new(username, password)))))
+                Ok(Self::Fixed(Some(Credentials::Plain { username, password })))
             }
             (None, None, None, None) => Ok(Self::Fixed(None)),
             _ => Err(format!(
@@ -104,22 +127,6 @@ impl Login {
             )),
         }
     }
-}
-
-/// OAUTHBEARER with this token.
-fn bearer(token: String) -> SaslConfig {
-    let callback = Arc::new(move || -> callback::Answer {
-        let token = token.clone();
-        Box::pin(async move { Ok(token) })
-    });
-    SaslConfig::Oauthbearer(OauthBearerCredentials { callback, authz_id: None, bearer_kvs: Vec::new() })
-}
-
-mod callback {
-    use std::{error::Error, pin::Pin};
-
-    /// What rskafka expects of a callback for tokens.
-    pub(super) type Answer = Pin<Box<dyn Future<Output = Result<String, Box<dyn Error + Send + Sync>>> + Send>>;
 }
 
 /// A cluster, and how to connect to it.
@@ -157,27 +164,19 @@ impl Cluster {
         token: Option<Arc<AccessToken>>,
     ) -> Result<OpenTopic, Problem> {
         let link = self.connect(&self.host, self.port, token.as_ref()).await?;
-        let topics = Some(vec![MetadataRequestTopic { name: String_(topic.to_owned()) }]);
-        let request = MetadataRequest { topics, allow_auto_topic_creation: Some(Boolean(false)) };
-        let MetadataResponse { brokers, topics, .. } = link.request(request).await?;
+        let ClusterMetadata { brokers, topics } = link.request(Metadata { topic }).await?;
         let brokers = brokers.into_iter().map(|broker| {
-            let port = u16::try_from(broker.port.0).unwrap_or_default();
-            (broker.node_id.0, Broker { host: broker.host.0, port, link: OnceCell::new() })
+            let port = u16::try_from(broker.port).unwrap_or_default();
+            (broker.id, Broker { host: broker.host, port, link: OnceCell::new() })
         });
         let brokers = brokers.collect();
         let mut partitions = Vec::new();
         for topic in topics {
             match topic.error {
-                None => {}
-                Some(BrokerError::UnknownTopicOrPartition) => continue,
+                None => partitions.extend(topic.partitions),
+                Some(BrokerError::UnknownTopicOrPartition) => {}
                 Some(error) => return Err(Problem::Broker(error)),
             }
-            partitions.extend(
-                topic
-                    .partitions
-                    .into_iter()
-                    .map(|partition| Partition { id: partition.partition_index.0, leader: partition.leader_id.0 }),
-            );
         }
         partitions.sort_unstable_by_key(|partition| partition.id);
         Ok(OpenTopic { cluster: Rc::clone(self), token, partitions, brokers })
@@ -195,14 +194,13 @@ impl Cluster {
             }
             None => Box::new(tcp),
         };
-        let mut link = Messenger::new(BufStream::new(stream), RESPONSE_BYTES_MAX, Arc::from("gridhook"));
-        link.sync_versions().await.map_err(|error| Problem::Connection(error.to_string()))?;
-        let sasl = match &self.login {
-            Login::Fixed(sasl) => sasl.clone(),
-            Login::Tokens(_) => token.map(|token| bearer(token.expose().to_owned())),
+        let link = Link::open(stream).await?;
+        let credentials = match &self.login {
+            Login::Fixed(credentials) => credentials.clone(),
+            Login::Tokens(_) => token.map(|token| Credentials::Bearer { token: token.expose().to_owned() }),
         };
-        if let Some(sasl) = sasl {
-            link.do_sasl(sasl).await?;
+        if let Some(credentials) = credentials {
+            credentials.log_in(&link).await?;
         }
         Ok(link)
     }
@@ -213,13 +211,6 @@ struct Broker {
     port: u16,
     /// Made when it is needed.
     link: OnceCell<Link>,
-}
-
-#[derive(Clone, Copy)]
-struct Partition {
-    id: i32,
-    /// The broker that takes its records.
-    leader: i32,
 }
 
 /// The partitions of a topic as they were when the connections were made.
@@ -256,8 +247,8 @@ impl OpenTopic {
 /// A new producer id. A cluster that gives none, because it is old or does not allow it, gets records without one.
 pub(super) async fn new_session(link: &Link) -> Result<Session, Problem> {
     let refused = match link.request(InitProducerId).await.map_err(Problem::from) {
-        Ok(InitProducerIdResponse(Ok(producer))) => return Ok(Session::new(producer)),
-        Ok(InitProducerIdResponse(Err(error))) => Problem::Broker(error),
+        Ok(Ok(producer)) => return Ok(Session::new(producer)),
+        Ok(Err(error)) => Problem::Broker(error),
         Err(problem) => problem,
     };
     match refused {

@@ -1,34 +1,8 @@
-//! What an idempotent producer (KIP-98) needs of the Kafka protocol and rskafka does not have: the request for a producer id,
-//! and records with a producer id and a sequence number. Records are encoded straight from the bytes of the events.
-
-use std::io::Cursor;
-
-use rskafka::protocol::{
-    api_key::ApiKey,
-    api_version::{ApiVersion, ApiVersionRange},
-    error::Error as BrokerError,
-    messages::{
-        ProduceResponse, ReadVersionedError, ReadVersionedType, RequestBody, WriteVersionedError, WriteVersionedType,
-    },
-    primitives::{Int16, Int32, Int64},
-    traits::ReadType,
-};
-
-/// `acks` of a request that is answered when all replicas in sync have its records.
-const ALL_REPLICAS: i16 = -1;
-
-/// How long the leader waits for the other replicas, in milliseconds.
-const REPLICAS_TIMEOUT: i32 = 30_000;
-
-/// A string that is absent: no transaction.
-const NULL_STRING: i16 = -1;
+//! Records as a broker stores them (the format with magic 2), of an idempotent producer (KIP-98): with its id and a sequence
+//! number. They are encoded straight from the bytes of the events.
 
 /// The producer id of a producer that is not idempotent, and its sequence number.
 const NO_PRODUCER: (ProducerId, i32) = (ProducerId { id: -1, epoch: -1 }, -1);
-
-const fn version(number: i16) -> ApiVersion {
-    ApiVersion(Int16(number))
-}
 
 /// What the cluster assigns to a producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,73 +44,6 @@ impl Session {
         // After the largest number comes 0.
         Self { sequence: self.sequence.wrapping_add(count) & i32::MAX, ..self }
     }
-}
-
-/// Asks for a producer id.
-pub(super) struct InitProducerId;
-
-impl WriteVersionedType<Vec<u8>> for InitProducerId {
-    fn write_versioned(&self, out: &mut Vec<u8>, _: ApiVersion) -> Result<(), WriteVersionedError> {
-        out.extend(NULL_STRING.to_be_bytes());
-        // The time limit of a transaction. There is none.
-        out.extend(i32::MAX.to_be_bytes());
-        Ok(())
-    }
-}
-
-impl RequestBody for InitProducerId {
-    type ResponseBody = InitProducerIdResponse;
-
-    const API_KEY: ApiKey = ApiKey::InitProducerId;
-    const API_VERSION_RANGE: ApiVersionRange = ApiVersionRange::new(version(0), version(1));
-    const FIRST_TAGGED_FIELD_IN_REQUEST_VERSION: ApiVersion = version(2);
-}
-
-/// A producer id, or why there is none.
-pub(super) struct InitProducerIdResponse(pub(super) Result<ProducerId, BrokerError>);
-
-impl ReadVersionedType<Cursor<Vec<u8>>> for InitProducerIdResponse {
-    fn read_versioned(reader: &mut Cursor<Vec<u8>>, _: ApiVersion) -> Result<Self, ReadVersionedError> {
-        let _throttle = Int32::read(reader)?;
-        let error = BrokerError::new(Int16::read(reader)?.0);
-        let producer = ProducerId { id: Int64::read(reader)?.0, epoch: Int16::read(reader)?.0 };
-        Ok(Self(error.map_or(Ok(producer), Err)))
-    }
-}
-
-/// Adds records to a partition.
-pub(super) struct Produce<'a> {
-    pub(super) topic: &'a str,
-    pub(super) partition: i32,
-    /// The encoded records.
-    pub(super) batch: &'a [u8],
-}
-
-impl WriteVersionedType<Vec<u8>> for Produce<'_> {
-    fn write_versioned(&self, out: &mut Vec<u8>, _: ApiVersion) -> Result<(), WriteVersionedError> {
-        const ONE: i32 = 1;
-        out.reserve_exact(32 + self.topic.len() + self.batch.len());
-        out.extend(NULL_STRING.to_be_bytes());
-        out.extend(ALL_REPLICAS.to_be_bytes());
-        out.extend(REPLICAS_TIMEOUT.to_be_bytes());
-        out.extend(ONE.to_be_bytes());
-        out.extend((self.topic.len() as i16).to_be_bytes());
-        out.extend(self.topic.as_bytes());
-        out.extend(ONE.to_be_bytes());
-        out.extend(self.partition.to_be_bytes());
-        out.extend((self.batch.len() as i32).to_be_bytes());
-        out.extend(self.batch);
-        Ok(())
-    }
-}
-
-impl RequestBody for Produce<'_> {
-    type ResponseBody = ProduceResponse;
-
-    const API_KEY: ApiKey = ApiKey::Produce;
-    // The first version with these records, and the last one whose response rskafka reads.
-    const API_VERSION_RANGE: ApiVersionRange = ApiVersionRange::new(version(3), version(7));
-    const FIRST_TAGGED_FIELD_IN_REQUEST_VERSION: ApiVersion = version(9);
 }
 
 /// Headers of records, encoded.
