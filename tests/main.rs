@@ -43,3 +43,4 @@ mod spec;
 mod supervision;
 mod support;
 mod telemetry;
+mod template;
