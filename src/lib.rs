@@ -30,3 +30,4 @@ pub use gridhook_storage as storage;
 pub use gridhook_store as store;
 pub use gridhook_subscription as subscription;
 pub use gridhook_telemetry as telemetry;
+pub use gridhook_template as template;

@@ -8,7 +8,7 @@ use std::{
 };
 
 /// The pure crates (no input or output, no clock, no randomness), and the crates of others that they may use.
-const PURE: [(&str, &[&str]); 5] = [
+const PURE: [(&str, &[&str]); 6] = [
     ("escape", &[]),
     ("metrics", &[]),
     ("event", &["bytes", "foldhash", "jiff", "serde", "serde_json", "thiserror"]),
@@ -26,7 +26,8 @@ const PURE: [(&str, &[&str]); 5] = [
             "thiserror",
         ],
     ),
-    ("declared", &["percent-encoding", "serde_json", "thiserror", "toml"]),
+    ("declared", &["jiff", "percent-encoding", "serde_json", "thiserror", "toml"]),
+    ("template", &["base64", "jiff", "percent-encoding", "ring", "serde_json", "thiserror"]),
 ];
 
 /// Crates of others that only these crates may use.

@@ -1,14 +1,12 @@
 //! Files that declare topics and event subscriptions, and the errors of invalid ones.
 
-use std::collections::BTreeMap;
-
 use expect_test::{Expect, expect};
-use gridhook::declared::{self, ResourceGroup};
+use gridhook::declared::{self, ForeignResources, ParameterInput, ResourceGroup, TemplateOptions};
 
 fn resolve(text: &str, is_json: bool, parameters: &[(&str, &str)]) -> String {
-    let parameters: BTreeMap<String, String> =
-        parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    match declared::read(text, is_json, &ResourceGroup::default(), &parameters) {
+    let given = parameters.iter().map(|(name, value)| ((*name).to_owned(), ParameterInput::Text((*value).to_owned())));
+    let options = TemplateOptions { parameters: given.collect(), ..TemplateOptions::default() };
+    match declared::read(text, is_json, &ResourceGroup::default(), &options) {
         Ok(declared) => {
             let one = |resource: &declared::DeclaredResource| {
                 format!("{} {} {}", resource.display_name(), resource.path(), resource.body)
@@ -164,9 +162,9 @@ fn unknown_parts_of_a_template_are_refused_by_name() {
     );
     check_template(TOPIC, &[("other", "x")], expect!["the template has no parameter 'other'; it has secret, topic"]);
     check(
-        &named("[uniqueString('a')]"),
+        &named("[toPhysicalZone('a')]"),
         expect![
-            "[uniqueString('a')]: the expression [uniqueString('a')]: the function uniqueString is not supported; allowed are parameters, variables, concat, resourceId and resourceGroup().location"
+            "[toPhysicalZone('a')]: the expression [toPhysicalZone('a')]: the function toPhysicalZone is not supported: there are no zones"
         ],
     );
     check(
@@ -180,13 +178,13 @@ fn unknown_parts_of_a_template_are_refused_by_name() {
     check(
         r#"{"type": "Microsoft.Storage/storageAccounts", "name": "a"}"#,
         expect![
-            "a: a resource of the type Microsoft.Storage/storageAccounts is not supported; allowed are topics, domains, namespaces, the topics of these two, and eventSubscriptions below topics and domains, of Microsoft.EventGrid"
+            "a: a resource of the type Microsoft.Storage/storageAccounts is not supported: it belongs to another service; a service that exists is named in delivery.resources; allowed are topics, domains, namespaces, the topics of these two, and eventSubscriptions below topics and domains, of Microsoft.EventGrid. With --ignore-foreign such resources are left out"
         ],
     );
     check(
         r#"{"type": "Microsoft.EventGrid/systemTopics", "name": "a"}"#,
         expect![
-            "a: a resource of the type systemtopics is not supported; allowed are topics, domains, namespaces, the topics of these two, and eventSubscriptions below topics and domains"
+            "a: a resource of the type Microsoft.EventGrid/systemTopics is not supported: a system topic has the events of a service of Azure, which publishes none here; allowed are topics, domains, namespaces, the topics of these two, and eventSubscriptions below topics and domains, of Microsoft.EventGrid. With --ignore-foreign such resources are left out"
         ],
     );
     check(
@@ -195,12 +193,9 @@ fn unknown_parts_of_a_template_are_refused_by_name() {
     );
     check(
         r#"{"type": "Microsoft.EventGrid/topics", "name": "a", "copy": {}}"#,
-        expect!["a: copy is not supported in a resource; remove it"],
+        expect!["a: the count of a loop is not a number; allowed is a whole number"],
     );
-    check(
-        r#"{"type": "Microsoft.EventGrid/topics", "name": "a", "condition": false}"#,
-        expect!["a: condition is not supported; remove it"],
-    );
+    check(r#"{"type": "Microsoft.EventGrid/topics", "name": "a", "condition": false}"#, expect![""]);
 }
 
 #[test]
@@ -230,14 +225,12 @@ fn a_default_value_of_a_template_may_be_an_expression() {
             r#"topic [sales] …/topics/%5Bsales%5D {"properties":{"f":{"a":["[sales]-local","[x]","// no comment","\"/*"]},"l":"[sales]-local"}}"#
         ]],
     );
-    check(
-        r#""Name": {"type": "string", "defaultValue": "orders"}, "id": {"type": "string", "defaultValue": "[newGuid()]"}"#,
-        "{}",
-        &[],
-        expect![
-            "the default value of the parameter 'id': the expression [newGuid()]: the function newGuid is not supported; allowed are parameters, variables, concat, resourceId and resourceGroup().location"
-        ],
-    );
+    let unknown =
+        r#""Name": {"type": "string", "defaultValue": "orders"}, "id": {"type": "string", "defaultValue": "[what()]"}"#;
+    let error = resolve(&template(unknown, "{}"), true, &[]);
+    let part =
+        "the default value of the parameter 'id': the expression [what()]: the function what is not known; allowed are";
+    assert!(error.starts_with(part), "{error}");
     check(
         usual,
         "{}",
@@ -247,7 +240,10 @@ fn a_default_value_of_a_template_may_be_an_expression() {
         ],
     );
     let circle = r#""Name": {"type": "string", "defaultValue": "[parameters('name')]"}"#;
-    assert!(resolve(&template(circle, "{}"), true, &[]).contains("nested deeper than 32 levels"));
+    assert!(
+        resolve(&template(circle, "{}"), true, &[])
+            .contains("the default value of the parameter 'Name' refers to itself")
+    );
 }
 
 #[test]
@@ -265,9 +261,9 @@ fn no_template_takes_the_reader_too_deep() {
         true,
         &[],
     );
-    assert!(text.ends_with("it is nested deeper than 32 levels"), "{text}");
+    assert!(text.ends_with("it is nested deeper than 64 levels"), "{text}");
     let endless = r#"{"variables": {"a": "[variables('a')]"}, "resources": [{"type": "Microsoft.EventGrid/topics", "name": "[variables('a')]"}]}"#;
-    assert!(self::resolve(endless, true, &[]).contains("nested deeper than 32 levels"));
+    assert!(self::resolve(endless, true, &[]).contains("the variable 'a' refers to itself"));
 }
 
 #[test]
@@ -276,17 +272,14 @@ fn a_resource_without_a_name_is_refused_by_its_place() {
         expected.assert_eq(&resolve(&format!(r#"{{"resources": [{resources}]}}"#), true, &[]));
     };
     check(r#"{"type": "Microsoft.EventGrid/topics"}"#, expect!["resource 1: it has no name"]);
-    check(
-        r#"{"type": "Microsoft.EventGrid/topics", "name": null}"#,
-        expect!["resource 1: name is null; allowed is a string"],
-    );
+    check(r#"{"type": "Microsoft.EventGrid/topics", "name": null}"#, expect!["resource 1: it has no name"]);
     check(
         r#"{"type": "Microsoft.EventGrid/topics", "name": 5}"#,
-        expect!["resource 1: name is 5; allowed is a string"],
+        expect!["resource 1: name is a number; allowed is a string"],
     );
     check(r#"{"name": "orders"}"#, expect!["orders: it has no type"]);
     check("{}", expect!["resource 1: it has no type"]);
-    check("5", expect!["resource 1 is not an object; allowed is an object"]);
+    check("5", expect!["resource 1 is a number; allowed is an object"]);
     check(
         r#"{"type": "Microsoft.EventGrid/domains", "name": "shop", "resources": [{"type": "topics"}]}"#,
         expect!["shop: resource 1: it has no name"],
@@ -296,9 +289,9 @@ fn a_resource_without_a_name_is_refused_by_its_place() {
 /// Variables each of which is made of two of the one before.
 fn doubling(first: &str, twice: impl Fn(usize) -> String) -> String {
     let mut variables = vec![format!("\"v0\": {first}")];
-    variables.extend((1..16).map(|level| format!("\"v{level}\": {}", twice(level - 1))));
+    variables.extend((1..24).map(|level| format!("\"v{level}\": {}", twice(level - 1))));
     format!(
-        r#"{{"variables": {{{}}}, "resources": [{{"type": "Microsoft.EventGrid/topics", "name": "a", "tags": "[variables('v15')]"}}]}}"#,
+        r#"{{"variables": {{{}}}, "resources": [{{"type": "Microsoft.EventGrid/topics", "name": "a", "tags": "[variables('v23')]"}}]}}"#,
         variables.join(", ")
     )
 }
@@ -308,15 +301,10 @@ fn variables_that_double_each_other_are_bounded() {
     let texts = |level: usize| format!("\"[concat(variables('v{level}'), variables('v{level}'))]\"");
     let lists = |level: usize| format!("[\"[variables('v{level}')]\", \"[variables('v{level}')]\"]");
     let long = format!("\"{}\"", "x".repeat(1 << 20));
-    for template in [
-        doubling("\"xxxxxxxxxxxxxxxx\"", texts),
-        doubling("\"\"", texts),
-        doubling("[]", lists),
-        doubling(&long, texts),
-    ] {
+    for template in [doubling("\"xxxxxxxxxxxxxxxx\"", texts), doubling("[]", lists), doubling(&long, texts)] {
         let refused = resolve(&template, true, &[]);
         assert!(
-            refused.ends_with("the expressions of the template return more than 4 MiB in total"),
+            refused.ends_with("the expressions of the template return more than 16 MiB in total"),
             "{:.200}",
             refused
         );
@@ -389,4 +377,35 @@ fn a_number_that_would_be_rounded_is_refused_with_its_place() {
     let given = r#"{"parameters": {"least": {"type": "int"}}, "resources": []}"#;
     let text = resolve(given, true, &[("least", "18446744073709551617")]);
     assert_eq!(text, format!("the parameter 'least': is 18446744073709551617, {why}"));
+}
+
+/// The content of a template of the tests, with these parameters, if foreign resources are left out.
+fn left_out(name: &str) -> Result<declared::Declared, String> {
+    let path = format!("{}/tests/data/templates/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(path).expect("a template");
+    let options = TemplateOptions { foreign: ForeignResources::LeftOut, ..TemplateOptions::default() };
+    declared::read(&text, true, &ResourceGroup::default(), &options)
+}
+
+#[test]
+fn foreign_resources_are_refused_or_left_out_with_a_reason() {
+    let queue = left_out("queue").expect("a template");
+    let foreign: Vec<&str> = queue.template.foreign.iter().map(|one| one.kind.as_str()).collect();
+    assert_eq!(foreign, ["Microsoft.ServiceBus/namespaces", "Microsoft.ServiceBus/namespaces/queues"]);
+    assert_eq!(queue.resources.len(), 2);
+    let system = left_out("system").expect("a template");
+    assert!(system.resources.is_empty(), "{:?}", system.resources);
+    let reasons: Vec<String> =
+        system.template.foreign.iter().map(|one| format!("{}: {}", one.kind, one.reason)).collect();
+    expect![[r#"
+        Microsoft.Storage/storageAccounts: it belongs to another service; a service that exists is named in delivery.resources
+        Microsoft.Storage/storageAccounts/providers/eventSubscriptions: services of Azure publish no events here
+        Microsoft.EventGrid/systemTopics: a system topic has the events of a service of Azure, which publishes none here
+        Microsoft.EventGrid/systemTopics/eventSubscriptions: a system topic has the events of a service of Azure, which publishes none here
+        Microsoft.EventGrid/eventSubscriptions: its scope is not a topic: an Azure subscription, a resource group and the services of Azure publish no events here"#]].assert_eq(&reasons.join("\n"));
+    // What refers to a foreign resource cannot be left out.
+    expect!["/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/topics/topic-p6taaydrzzvxo/providers/Microsoft.EventGrid/eventSubscriptions/to-flow needs listCallbackUrl of /subscriptions/local/resourcegroups/dev/providers/microsoft.logic/workflows/flow-p6taaydrzzvxo/triggers/manual, a resource that this server does not have; replace the expression by a parameter"].assert_eq(&left_out("workflow").expect_err("a callback"));
+    let path = format!("{}/tests/data/templates/system.json", env!("CARGO_MANIFEST_DIR"));
+    let refused = resolve(&std::fs::read_to_string(path).expect("a template"), true, &[]);
+    expect!["storagep6taaydrzzvxo: a resource of the type Microsoft.Storage/storageAccounts is not supported: it belongs to another service; a service that exists is named in delivery.resources; allowed are topics, domains, namespaces, the topics of these two, and eventSubscriptions below topics and domains, of Microsoft.EventGrid. All such types: Microsoft.EventGrid/eventSubscriptions, Microsoft.EventGrid/systemTopics, Microsoft.EventGrid/systemTopics/eventSubscriptions, Microsoft.Storage/storageAccounts, Microsoft.Storage/storageAccounts/providers/eventSubscriptions. With --ignore-foreign such resources are left out"].assert_eq(&refused);
 }

@@ -45,3 +45,4 @@ mod spec;
 mod supervision;
 mod support;
 mod telemetry;
+mod template;

@@ -1,13 +1,32 @@
 //! `GET /metadata/endpoints`: the addresses of this cloud, which `az cloud register` and other clients of Azure Resource
 //! Manager request before they sign in. No token is needed.
 
+use std::collections::BTreeMap;
+
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Serialize;
-use serde_json::{Map, Value};
 use url::{Url, form_urlencoded};
 use utoipa::ToSchema;
 
 use super::Control;
+
+/// The suffixes that clients read. Terraform's provider does not start without those of storage and key vaults.
+const SUFFIXES: [(&str, &str); 14] = [
+    ("acrLoginServer", "registry"),
+    ("attestationEndpoint", "attestation"),
+    ("azureDataLakeAnalyticsCatalogAndJob", "analytics"),
+    ("azureDataLakeStoreFileSystem", "lake"),
+    ("azureFrontDoorEndpointSuffix", "frontdoor"),
+    ("keyVaultDns", "vault"),
+    ("mariadbServerEndpoint", "mariadb"),
+    ("mhsmDns", "hsm"),
+    ("mysqlServerEndpoint", "mysql"),
+    ("postgresqlServerEndpoint", "postgresql"),
+    ("sqlServerHostname", "sql"),
+    ("storage", "storage"),
+    ("storageSyncEndpointSuffix", "sync"),
+    ("synapseAnalytics", "synapse"),
+];
 
 /// The addresses of the cloud, since API version 2019-05-01
 #[derive(Debug, Serialize, ToSchema)]
@@ -25,8 +44,12 @@ pub(super) struct CloudEndpoints {
     graph_audience: String,
     /// Audience of tokens for a directory service, which does not exist here
     microsoft_graph_resource_id: String,
-    /// Host name suffixes of other services, always empty
-    suffixes: Map<String, Value>,
+    /// Audience of tokens for a service of batch jobs, which does not exist here
+    batch: String,
+    /// Audience of tokens for a service of media, which does not exist here
+    media: String,
+    /// Host name suffixes of other services, which do not exist here: no name of the domain `invalid` has an address
+    suffixes: BTreeMap<&'static str, String>,
 }
 
 /// The addresses of the cloud, before API version 2019-05-01
@@ -79,8 +102,10 @@ impl CloudEndpoints {
             resource_manager: address.clone(),
             authentication: CloudAuthentication::of(control, request),
             graph_audience: address.clone(),
-            microsoft_graph_resource_id: address,
-            suffixes: Map::new(),
+            microsoft_graph_resource_id: address.clone(),
+            batch: address.clone(),
+            media: address,
+            suffixes: SUFFIXES.into_iter().map(|(key, name)| (key, format!("{name}.gridhook.invalid"))).collect(),
         }
     }
 }
@@ -104,7 +129,7 @@ impl CloudAuthentication {
         let origin = issuer.and_then(|issuer| Url::parse(&issuer.name).ok()?.join("/").ok());
         Self {
             login_endpoint: origin.map_or_else(|| address(control, request), |origin| origin.to_string()),
-            audiences: vec![issuer.map_or_else(|| address(control, request), |issuer| issuer.audience.clone())],
+            audiences: issuer.map_or_else(|| vec![address(control, request)], |issuer| issuer.audiences.clone()),
             tenant: "common",
             identity_provider: "AAD",
         }

@@ -161,7 +161,7 @@ pub struct NewestDeadLettersView {
 
 /// Events that became dead letters at the same time, with their event subscription.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[schema(as = NewDeadLetter)]
+#[schema(as = DeadLetterLine)]
 pub struct NewDeadLetterView {
     /// Resource id of the topic.
     pub topic: String,

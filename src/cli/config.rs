@@ -1,7 +1,5 @@
 //! `gridhook config check`: validates the settings as a start would, without starting the server.
 
-use std::collections::BTreeMap;
-
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -12,7 +10,7 @@ use super::{
 use gridhook_config as config;
 use gridhook_config::Setting;
 use gridhook_declared as declared;
-use gridhook_declared::ResourceGroup;
+use gridhook_declared::{ResourceGroup, TemplateOptions};
 
 /// The flags of `config`.
 #[derive(Debug, Args)]
@@ -76,7 +74,7 @@ impl ConfigArgs {
         let all = config::settings(&sources)?;
         let config = config::Config::load(&sources)?;
         if let Some(file) = &config.server.apply {
-            declared::load(file, &ResourceGroup::default(), &BTreeMap::new())?;
+            declared::load_complete(file, &ResourceGroup::default(), &TemplateOptions::default())?;
         }
         check(&config).map_err(ConfigCommandError::Start)?;
         let shown = all.iter().filter(|setting| !changed || setting.is_changed);

@@ -25,8 +25,8 @@ pub struct AuthConfig {
 pub struct IssuerConfig {
     /// The claim `iss` of its tokens.
     pub name: String,
-    /// The claim `aud` of tokens for this server.
-    pub audience: String,
+    /// The values of the claim `aud` of tokens for this server, besides its public URL.
+    pub audiences: Vec<String>,
     /// The source of its public keys.
     pub keys: KeySource,
     /// The interval between two reads of the keys.
@@ -52,8 +52,8 @@ pub enum KeySource {
 pub(super) struct RawAuth {
     #[serde(deserialize_with = "read::optional")]
     issuer: Option<String>,
-    #[serde(deserialize_with = "read::filled")]
-    audience: String,
+    #[serde(deserialize_with = "read::audiences")]
+    audience: Vec<String>,
     #[serde(deserialize_with = "read::optional")]
     jwks: Option<String>,
     #[serde(deserialize_with = "read::wait::<_, { 60 * SECOND }, { 30 * DAY }>")]
@@ -83,7 +83,7 @@ impl RawAuth {
             (Some(name), Some(jwks)) => match source(&jwks) {
                 Ok(keys) => Some(IssuerConfig {
                     name,
-                    audience: self.audience,
+                    audiences: self.audience,
                     keys,
                     refresh: self.jwks_refresh,
                     admin_role: self.admin_role,

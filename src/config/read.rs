@@ -227,6 +227,20 @@ pub(super) fn network_list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpN
     read.map_err(|_| D::Error::custom(allowed))
 }
 
+/// Parses one audience or a list of them; from the environment, one string with commas.
+pub(super) fn audiences<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let allowed = "an audience such as \"https://eventgrid.azure.net\", or a list of them";
+    let list: Vec<String> = match raw(from, allowed)? {
+        RawValue::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
+        RawValue::List(list) => list,
+        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(allowed)),
+    };
+    if list.is_empty() || list.iter().any(String::is_empty) {
+        return Err(D::Error::custom(allowed));
+    }
+    Ok(list)
+}
+
 /// Parses a possibly empty list of rules for claims; from the environment, one string with semicolons.
 pub(super) fn grants<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     rules(from, "a list of rules such as [\"roles=Shop publish topics/orders\"]")

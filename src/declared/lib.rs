@@ -1,24 +1,21 @@
 //! Configuration files that declare topics and event subscriptions, as a list of resources in order of creation.
 //!
 //! A file is either gridhook's own (TOML or JSON), with the keys of the control plane, or an ARM template (JSON) as the
-//! Azure portal exports it. Both become resources with the bodies of their PUT requests. The control plane validates these.
+//! Azure portal exports it or Bicep compiles it. Both become resources with the bodies of their PUT requests. The control plane validates these.
 //!
 //! Not here: requests and changes. The caller compares each resource with the existing one.
 
-mod expression;
 mod own;
 mod template;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::Path,
-};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
+pub use self::template::{ForeignResource, ForeignResources, TemplateDetails, TemplateOptions};
 use gridhook_policy::filter::number;
+pub use gridhook_template::{ParameterInput, PendingValue, StateKey, States};
 
 /// A file cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -149,17 +146,22 @@ pub struct Declared {
     pub resources: Vec<DeclaredResource>,
     /// The resource groups of the resources, or the file's default if there are no resources.
     pub groups: BTreeSet<ResourceGroup>,
+    /// What a template has besides.
+    pub template: TemplateDetails,
 }
 
-/// Reads a file. `group` is the default resource group; `parameters` are those of a template.
+impl Declared {
+    /// The first resource whose values need the state of a resource that is not known.
+    pub fn first_pending_resource(&self) -> Option<&PendingValue> {
+        self.template.pending.iter().find(|pending| pending.what.starts_with('/'))
+    }
+}
+
+/// Reads a file. `group` is the default resource group; `options` are those of a template.
 ///
 /// # Errors
 /// If the file cannot be read or parsed: with the file, the position and the allowed values.
-pub fn load(
-    path: &Path,
-    group: &ResourceGroup,
-    parameters: &BTreeMap<String, String>,
-) -> Result<Declared, DeclaredError> {
+pub fn load(path: &Path, group: &ResourceGroup, options: &TemplateOptions) -> Result<Declared, DeclaredError> {
     let error = |what: String| DeclaredError { file: path.display().to_string(), what };
     let extension = path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
     if let Some(other @ ("yaml" | "yml" | "bicep")) = extension.as_deref() {
@@ -167,7 +169,25 @@ pub fn load(
     }
     let text = fs::read_to_string(path).map_err(|why| error(format!("it cannot be read: {why}")))?;
     let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-    read(&text, is_json, group, parameters).map_err(error)
+    read(&text, is_json, group, options).map_err(error)
+}
+
+/// Reads a file all of whose resources are known without the state of others.
+///
+/// # Errors
+/// If the file cannot be read or parsed, or a resource refers to the state of another one.
+pub fn load_complete(path: &Path, group: &ResourceGroup, options: &TemplateOptions) -> Result<Declared, DeclaredError> {
+    let declared = load(path, group, options)?;
+    match declared.first_pending_resource() {
+        None => Ok(declared),
+        Some(PendingValue { what, needs }) => {
+            let what = format!(
+                "{what} needs the state of {}, which only exists while the server runs; use gridhook apply",
+                needs.id
+            );
+            Err(DeclaredError { file: path.display().to_string(), what })
+        }
+    }
 }
 
 /// The JSON without the comments that templates may have. Spaces take their place, so that an error names the right
@@ -220,12 +240,7 @@ fn exact_json(text: &str) -> Result<Result<Value, String>, serde_json::Error> {
 ///
 /// # Errors
 /// The error, and the allowed values.
-pub fn read(
-    text: &str,
-    is_json: bool,
-    group: &ResourceGroup,
-    parameters: &BTreeMap<String, String>,
-) -> Result<Declared, String> {
+pub fn read(text: &str, is_json: bool, group: &ResourceGroup, options: &TemplateOptions) -> Result<Declared, String> {
     // Some editors, and PowerShell, begin a file with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let value = if is_json {
@@ -234,13 +249,30 @@ pub fn read(
         own::read_toml(text)?
     };
     let is_template = value["resources"].is_array() || value["$schema"].is_string();
-    let (mut resources, group) = if is_template {
-        (template::read(value, group, parameters)?, group.clone())
-    } else if parameters.is_empty() {
-        own::read(value, group)?
-    } else {
+    if is_template {
+        return read_template(&value, group, options);
+    }
+    if !options.parameters.is_empty() {
         return Err("only an ARM template has parameters".to_owned());
-    };
+    }
+    let (resources, group) = own::read(value, group)?;
+    collect(resources, group, TemplateDetails::default())
+}
+
+/// Reads a template.
+///
+/// # Errors
+/// The error, and the allowed values.
+pub fn read_template(value: &Value, group: &ResourceGroup, options: &TemplateOptions) -> Result<Declared, String> {
+    let (resources, details) = template::read(value, group, options)?;
+    collect(resources, group.clone(), details)
+}
+
+fn collect(
+    mut resources: Vec<DeclaredResource>,
+    group: ResourceGroup,
+    template: TemplateDetails,
+) -> Result<Declared, String> {
     resources.sort_by_key(|resource| resource.kind);
     let mut seen = BTreeSet::new();
     if let Some(twice) = resources.iter().find(|resource| !seen.insert(resource.path().to_ascii_lowercase())) {
@@ -250,5 +282,5 @@ pub fn read(
     if groups.is_empty() {
         groups.insert(group);
     }
-    Ok(Declared { resources, groups })
+    Ok(Declared { resources, groups, template })
 }

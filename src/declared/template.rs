@@ -1,166 +1,281 @@
-//! ARM templates, as the Azure portal exports them.
+//! Templates of Azure Resource Manager, as the Azure portal exports them and Bicep compiles them.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{
-    DeclaredResource, ResourceGroup, TYPES, exact_json,
-    expression::{ExpressionScope, Parameter},
+use super::{DeclaredResource, ResourceGroup, TYPES};
+use gridhook_template::{
+    DeploymentContext, ParameterInput, PendingValue, States, TemplateResource, expand, parameters_of_file,
 };
 
-/// The ignored keys of a resource.
-const PASSED_OVER: [&str; 5] = ["apiVersion", "dependsOn", "comments", "metadata", "name"];
+/// What a template is read with.
+#[derive(Clone, Debug)]
+pub struct TemplateOptions {
+    /// The given parameters.
+    pub parameters: BTreeMap<String, ParameterInput>,
+    /// What happens with resources that this server does not have.
+    pub foreign: ForeignResources,
+    /// The known states of resources, for functions such as `reference`.
+    pub states: States,
+    /// The name of the deployment.
+    pub deployment: String,
+    /// The tags of the resource group.
+    pub tags: BTreeMap<String, String>,
+    /// What `environment()` returns.
+    pub environment: Value,
+    /// The current time, for `utcNow()`.
+    pub now: jiff::Timestamp,
+    /// What the results of `newGuid()` are derived from.
+    pub seed: String,
+}
 
-/// The keys of a resource that its body has.
-const BODY: [&str; 7] = ["location", "tags", "sku", "kind", "extendedLocation", "identity", "properties"];
-
-/// The maximum depth of nested resources: a domain, its topic, an event subscription.
-const LEVELS_MAX: usize = 4;
-
-type Object = Map<String, Value>;
-
-pub(super) fn read(
-    template: Value,
-    group: &ResourceGroup,
-    given: &BTreeMap<String, String>,
-) -> Result<Vec<DeclaredResource>, String> {
-    let mut template = object("the template", template)?;
-    let resources = template.remove("resources").unwrap_or(Value::Array(Vec::new()));
-    let parameters = parameters(template.remove("parameters"), given)?;
-    let variables = template.remove("variables").map_or(Ok(Object::new()), |value| object("variables", value))?;
-    if template.get("functions").is_some_and(|functions| *functions != Value::Array(Vec::new())) {
-        return Err("user-defined functions are not supported; remove them".to_owned());
-    }
-    for key in template.keys() {
-        if !["$schema", "contentVersion", "apiProfile", "metadata", "outputs", "functions"].contains(&key.as_str()) {
-            return Err(format!("unknown key {key} of a template; allowed are parameters, variables and resources"));
+impl Default for TemplateOptions {
+    fn default() -> Self {
+        Self {
+            parameters: BTreeMap::new(),
+            foreign: ForeignResources::Refused,
+            states: States::new(),
+            deployment: "apply".to_owned(),
+            tags: BTreeMap::new(),
+            environment: serde_json::json!({"name": "gridhook"}),
+            now: jiff::Timestamp::UNIX_EPOCH,
+            seed: String::new(),
         }
     }
-    let scope = ExpressionScope::new(parameters, variables.into_iter().collect(), group);
-    scope.check_defaults()?;
-    let mut all = Vec::new();
-    add_all(&mut all, &scope, resources, &[], 0)?;
-    Ok(all)
 }
 
-/// The given parameters, and the defaults of the others. Names are compared without case.
-fn parameters(
-    declared: Option<Value>,
-    given: &BTreeMap<String, String>,
-) -> Result<BTreeMap<String, Parameter>, String> {
-    let declared = declared.map_or(Ok(Object::new()), |value| object("parameters", value))?;
-    if let Some(unknown) = given.keys().find(|name| !declared.keys().any(|known| known.eq_ignore_ascii_case(name))) {
-        let known: Vec<&str> = declared.keys().map(String::as_str).collect();
-        return Err(format!("the template has no parameter '{unknown}'; it has {}", known.join(", ")));
+impl TemplateOptions {
+    /// The options of a template that is read at a time, in microseconds since 1970. Results of `newGuid()` differ with it.
+    pub fn at(now: u64) -> Self {
+        let instant = i64::try_from(now).ok().and_then(|now| jiff::Timestamp::from_microsecond(now).ok());
+        Self { now: instant.unwrap_or_default(), seed: now.to_string(), ..Self::default() }
     }
-    let value = |(name, parameter): (String, Value)| {
-        let text = given.iter().find(|(known, _)| known.eq_ignore_ascii_case(&name)).map(|(_, text)| text.clone());
-        let kind = parameter["type"].as_str().unwrap_or_default().to_ascii_lowercase();
-        let given = text.map(|text| match kind.as_str() {
-            "string" | "securestring" => Ok(text.into()),
-            _ => exact_json(&text)
-                .map_err(|why| format!("the parameter '{name}' is a {kind}: {why}"))?
-                .map_err(|problem| format!("the parameter '{name}': {problem}")),
-        });
-        let given = given.transpose()?.filter(|value| !value.is_null()).map(Parameter::Given);
-        let default = parameter.get("defaultValue").filter(|value| !value.is_null()).cloned().map(Parameter::Default);
-        let missing = || {
-            format!("the parameter '{name}' has no default value; give it with --parameter {name}=VALUE, or a default")
-        };
-        let value = given.or(default).ok_or_else(missing)?;
-        Ok((name, value))
-    };
-    declared.into_iter().map(value).collect()
-}
 
-fn add_all(
-    all: &mut Vec<DeclaredResource>,
-    scope: &ExpressionScope<'_>,
-    resources: Value,
-    above: &[String],
-    level: usize,
-) -> Result<(), String> {
-    let Value::Array(resources) = resources else {
-        return Err("resources is not a list; allowed is a list".to_owned());
-    };
-    if level == LEVELS_MAX {
-        return Err(format!("resources are nested deeper than {LEVELS_MAX} levels"));
-    }
-    for (index, resource) in resources.into_iter().enumerate() {
-        let what = format!("resource {}", index + 1);
-        let resource = object(&what, resource)?;
-        let name = resource.get("name").and_then(Value::as_str).unwrap_or(&what).to_owned();
-        add(all, scope, resource, above, level).map_err(|error| format!("{name}: {error}"))?;
-    }
-    Ok(())
-}
-
-fn add(
-    all: &mut Vec<DeclaredResource>,
-    scope: &ExpressionScope<'_>,
-    mut resource: Object,
-    above: &[String],
-    level: usize,
-) -> Result<(), String> {
-    let mut text = |key: &str| match resource.remove(key).map(|value| scope.value(value)).transpose()? {
-        Some(Value::String(text)) => Ok::<_, String>(Some(text)),
-        Some(other) => Err(format!("{key} is {other}; allowed is a string")),
-        None => Ok(None),
-    };
-    let kind = text("type")?.ok_or("it has no type")?;
-    let name = text("name")?.ok_or("it has no name")?;
-    let hung = text("scope")?;
-    let (group, names) = names(scope.group, above, &kind, &name, hung.as_deref())?;
-    let below = resource.remove("resources");
-    if resource.remove("condition").is_some_and(|condition| condition != Value::Bool(true)) {
-        return Err("condition is not supported; remove it".to_owned());
-    }
-    let mut body = Object::new();
-    for (key, value) in resource {
-        match key.as_str() {
-            known if BODY.contains(&known) => drop(body.insert(key, scope.value(value)?)),
-            known if PASSED_OVER.contains(&known) => {}
-            _ => return Err(format!("{key} is not supported in a resource; remove it")),
+    /// Adds the parameters of a file; those that are there already take precedence.
+    ///
+    /// # Errors
+    /// The text is no parameter file.
+    pub fn add_parameter_file(&mut self, text: &str) -> Result<(), String> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let file =
+            super::exact_json(&super::blank_comments(text)).map_err(|why| format!("it is not JSON: {why}"))??;
+        for (name, value) in parameters_of_file(&file).map_err(|error| error.to_string())? {
+            let is_given = self.parameters.keys().any(|known| known.eq_ignore_ascii_case(&name));
+            if !is_given {
+                self.parameters.insert(name, value);
+            }
         }
+        Ok(())
     }
-    let words: Vec<&str> = names.iter().map(String::as_str).collect();
-    all.push(DeclaredResource::new(&group, &words, Value::Object(body))?);
-    below.map_or(Ok(()), |below| add_all(all, scope, below, &names, level + 1))
+}
+
+/// What happens with resources of a template that this server does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForeignResources {
+    /// The template is refused.
+    Refused,
+    /// They are left out and listed.
+    LeftOut,
+}
+
+/// A resource of a template that this server does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignResource {
+    /// Its id.
+    pub id: String,
+    /// Its type.
+    pub kind: String,
+    /// Why it is left out.
+    pub reason: String,
+}
+
+/// What a template declares besides resources.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TemplateDetails {
+    /// The resources that are left out.
+    pub foreign: Vec<ForeignResource>,
+    /// Resources and outputs that need the state of a resource.
+    pub pending: Vec<PendingValue>,
+    /// Types and values of the outputs.
+    pub outputs: Map<String, Value>,
+    /// Types and values of the parameters.
+    pub parameters: Map<String, Value>,
+    /// Values that must not be shown.
+    pub secrets: Vec<String>,
 }
 
 const PROVIDER: &str = "Microsoft.EventGrid";
 
-/// Alternating types and names, with those of the parent.
+/// Reads a template.
+pub(super) fn read(
+    template: &Value,
+    group: &ResourceGroup,
+    options: &TemplateOptions,
+) -> Result<(Vec<DeclaredResource>, TemplateDetails), String> {
+    let context = DeploymentContext {
+        subscription: group.subscription.clone(),
+        resource_group: group.resource_group.clone(),
+        location: "local".to_owned(),
+        tags: options.tags.clone(),
+        deployment: options.deployment.clone(),
+        tenant: "00000000-0000-0000-0000-000000000000".to_owned(),
+        environment: options.environment.clone(),
+        now: options.now,
+        seed: options.seed.clone(),
+    };
+    let expansion = expand(template, &exact_parameters(template, options)?, &context, &options.states);
+    let expansion = expansion.map_err(|error| error.to_string())?;
+    let mut foreign: Vec<ForeignResource> = expansion.foreign.iter().map(|one| left_out(one, None)).collect();
+    let mut resources = Vec::new();
+    for one in &expansion.resources {
+        match unsupported(one) {
+            Some(reason) => foreign.push(left_out(one, Some(reason))),
+            None => resources.push(declare(one).map_err(|error| format!("{}: {error}", one.name))?),
+        }
+    }
+    if let (ForeignResources::Refused, Some(first)) = (options.foreign, foreign.first()) {
+        return Err(refuse(first, &foreign));
+    }
+    // Nobody will have the state of a foreign resource.
+    let needs_foreign = |pending: &&PendingValue| pending.what.starts_with('/') && is_foreign(&pending.needs.id);
+    if let Some(PendingValue { what, needs }) = expansion.pending.iter().find(needs_foreign) {
+        let action = needs.action.as_deref().unwrap_or("reference");
+        return Err(format!(
+            "{what} needs {action} of {}, a resource that this server does not have; replace the expression by a parameter",
+            needs.id
+        ));
+    }
+    let details = TemplateDetails {
+        foreign,
+        pending: expansion.pending,
+        outputs: expansion.outputs,
+        parameters: expansion.parameters,
+        secrets: expansion.secrets,
+    };
+    Ok((resources, details))
+}
+
+/// Whether an id is that of a resource of another provider.
+fn is_foreign(id: &str) -> bool {
+    let provider = id.rsplit_once("/providers/").map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default());
+    !["microsoft.eventgrid", "microsoft.resources"].contains(&provider)
+}
+
+/// The parameters, with those of numbers and objects parsed. A number that would be rounded is an error.
+fn exact_parameters(template: &Value, options: &TemplateOptions) -> Result<BTreeMap<String, ParameterInput>, String> {
+    let declared = template["parameters"].as_object();
+    let mut parameters = options.parameters.clone();
+    for (name, input) in &mut parameters {
+        let named = declared.into_iter().flatten().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        let kind = named.and_then(|(_, declared)| declared["type"].as_str()).unwrap_or("string").to_ascii_lowercase();
+        if let ParameterInput::Text(text) = input
+            && kind != "string"
+            && kind != "securestring"
+        {
+            let value = super::exact_json(text).map_err(|why| format!("the parameter '{name}' is a {kind}: {why}"))?;
+            *input = ParameterInput::Value(value.map_err(|problem| format!("the parameter '{name}': {problem}"))?);
+        }
+    }
+    Ok(parameters)
+}
+
+fn refuse(first: &ForeignResource, all: &[ForeignResource]) -> String {
+    let mut kinds: Vec<&str> = all.iter().map(|one| one.kind.as_str()).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let name = first.id.rsplit('/').next().unwrap_or_default();
+    let others = if kinds.len() > 1 { format!(" All such types: {}.", kinds.join(", ")) } else { String::new() };
+    format!(
+        "{name}: a resource of the type {} is not supported: {}; {TYPES}, of {PROVIDER}.{others} With --ignore-foreign \
+         such resources are left out",
+        first.kind, first.reason
+    )
+}
+
+fn left_out(one: &TemplateResource, reason: Option<&str>) -> ForeignResource {
+    let reason = reason.unwrap_or_else(|| reason_of_provider(&one.kind)).to_owned();
+    ForeignResource { id: one.id.clone(), kind: one.kind.clone(), reason }
+}
+
+/// Why resources of a provider are foreign.
+fn reason_of_provider(kind: &str) -> &'static str {
+    let kind = kind.to_ascii_lowercase();
+    if kind.ends_with("/eventsubscriptions") {
+        return "services of Azure publish no events here";
+    }
+    if kind.starts_with("microsoft.authorization/locks") {
+        return "there are no locks; --prune of apply and the roles of tokens decide what is deleted";
+    }
+    if kind.starts_with("microsoft.authorization/") {
+        return "tokens and auth.grants give roles";
+    }
+    if kind.starts_with("microsoft.network/privateendpoints") {
+        return "the address that the server listens on decides who reaches it";
+    }
+    if kind.starts_with("microsoft.insights/") {
+        return "metrics are at /metrics";
+    }
+    "it belongs to another service; a service that exists is named in delivery.resources"
+}
+
+/// Why a resource of Event Grid is not supported, if it is not.
+fn unsupported(one: &TemplateResource) -> Option<&'static str> {
+    let kind = one.kind.to_ascii_lowercase();
+    let kind = kind.strip_prefix("microsoft.eventgrid/").unwrap_or(&kind);
+    match kind.split('/').next().unwrap_or_default() {
+        "systemtopics" => Some("a system topic has the events of a service of Azure, which publishes none here"),
+        "eventsubscriptions" if !has_source(one.scope.as_deref()) => Some(
+            "its scope is not a topic: an Azure subscription, a resource group and the services of Azure publish no \
+             events here",
+        ),
+        "partnertopics"
+        | "partnernamespaces"
+        | "partnerregistrations"
+        | "partnerconfigurations"
+        | "partnerdestinations" => Some("there are no partners"),
+        "namespaces"
+            if matches!(
+                kind.split('/').nth(1),
+                Some("cacertificates" | "clientgroups" | "clients" | "permissionbindings" | "topicspaces")
+            ) =>
+        {
+            Some("there is no MQTT broker")
+        }
+        _ => None,
+    }
+}
+
+/// Whether a scope is within Event Grid.
+fn has_source(scope: Option<&str>) -> bool {
+    scope.is_some_and(|scope| scope.to_ascii_lowercase().contains("microsoft.eventgrid/"))
+}
+
+fn declare(one: &TemplateResource) -> Result<DeclaredResource, String> {
+    let group = ResourceGroup { subscription: one.subscription.clone(), resource_group: one.resource_group.clone() };
+    let (group, names) = names(&group, &one.kind, &one.name, one.scope.as_deref())?;
+    let words: Vec<&str> = names.iter().map(String::as_str).collect();
+    DeclaredResource::new(&group, &words, one.body.clone())
+}
+
+/// Alternating types and names, with those of the resource that it extends.
 fn names(
     group: &ResourceGroup,
-    above: &[String],
     kind: &str,
     name: &str,
     scope: Option<&str>,
 ) -> Result<(ResourceGroup, Vec<String>), String> {
-    let mut types: Vec<&str> = kind.split('/').collect();
-    match types.first() {
-        Some(first) if first.eq_ignore_ascii_case(PROVIDER) => drop(types.remove(0)),
-        Some(first) if above.is_empty() || first.contains('.') => {
-            return Err(format!("a resource of the type {kind} is not supported; {TYPES}, of {PROVIDER}"));
-        }
-        Some(_) | None => {}
-    }
-    let parts: Vec<&str> = name.split('/').collect();
-    if types.len() != parts.len() {
-        return Err(format!("its type {kind} has {} levels and its name {}", types.len(), parts.len()));
-    }
-    let own = types.iter().zip(&parts).flat_map(|(word, name)| [(*word).to_owned(), (*name).to_owned()]);
-    let (group, hung) = match scope {
+    let types = kind.split('/').skip(1);
+    let own = types.zip(name.split('/')).flat_map(|(word, name)| [word.to_owned(), name.to_owned()]);
+    let (group, above) = match scope {
         Some(scope) => of_id(group, scope)?,
-        None => (group.clone(), above.to_vec()),
+        None => (group.clone(), Vec::new()),
     };
-    let mut names: Vec<String> = hung.into_iter().chain(own).collect();
+    let names: Vec<String> = above.into_iter().chain(own).collect();
     // `topics/orders/providers/Microsoft.EventGrid/eventSubscriptions/billing` has the same meaning.
     let is_provider =
         |pair: &[String]| pair[0].eq_ignore_ascii_case("providers") && pair[1].eq_ignore_ascii_case(PROVIDER);
-    names = names.chunks(2).filter(|pair| pair.len() < 2 || !is_provider(pair)).flatten().cloned().collect();
+    let names = names.chunks(2).filter(|pair| pair.len() < 2 || !is_provider(pair)).flatten().cloned().collect();
     Ok((group, names))
 }
 
@@ -179,12 +294,5 @@ fn of_id(group: &ResourceGroup, id: &str) -> Result<(ResourceGroup, Vec<String>)
             Ok((group, owned(&segments[6..])))
         }
         _ => Err(format!("its scope is {id}; allowed is the resource id of a topic, a domain or a domain's topic")),
-    }
-}
-
-fn object(what: &str, value: Value) -> Result<Object, String> {
-    match value {
-        Value::Object(object) => Ok(object),
-        _ => Err(format!("{what} is not an object; allowed is an object")),
     }
 }

@@ -56,6 +56,9 @@ pub trait Encode: Send + Sync {
     /// If an event cannot be read.
     fn encode(&self, destination: &Destination, batch: &Batch) -> Result<OutgoingRequest, RequestError>;
 
+    /// Signs a request that carries no event of a topic: a handshake or a deletion notice with this unique id.
+    fn sign_notice(&self, _outgoing: &mut OutgoingRequest, _id: &str, _wall: WallTime) {}
+
     /// Corrects the result of a service whose statuses mean something else than those of a webhook, for a request with these
     /// events.
     fn settle(&self, result: RequestResult, _events: &[Seq]) -> RequestResult {
@@ -187,5 +190,11 @@ impl Encode for WebhookEncoding {
         let more: Vec<_> = batch.headers.iter().filter(|(name, _)| !is_own(name)).cloned().collect();
         outgoing.headers.extend(more);
         Ok(outgoing)
+    }
+
+    fn sign_notice(&self, outgoing: &mut OutgoingRequest, id: &str, wall: WallTime) {
+        if let Some(signer) = &self.signer {
+            signer.sign_message(outgoing, format!("msg_{id}"), wall);
+        }
     }
 }

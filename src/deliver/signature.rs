@@ -79,7 +79,11 @@ impl Signer {
 
     /// Adds id, timestamp and signatures to the request that carries `events`.
     pub fn sign(&self, outgoing: &mut OutgoingRequest, events: &[Event], wall: WallTime) {
-        let id = message_id(events, &[]);
+        self.sign_message(outgoing, message_id(events, &[]), wall);
+    }
+
+    /// Adds id, timestamp and signatures to any request.
+    pub fn sign_message(&self, outgoing: &mut OutgoingRequest, id: String, wall: WallTime) {
         let seconds = wall.since_epoch().as_secs();
         let signatures = self.signatures(&id, seconds, &outgoing.body);
         outgoing.headers.push(("webhook-id", id.into()));

@@ -63,6 +63,7 @@ pub(super) struct TokenAccess {
 /// operators.
 pub(super) fn gate(
     config: &Config,
+    public_url: &str,
     token: &AdminToken,
     tokens: &Arc<Tokens>,
     trust: &TlsTrust,
@@ -71,8 +72,11 @@ pub(super) fn gate(
     let issuer = match &config.auth.issuer {
         Some(issuer) => {
             let (keys, source) = keep(issuer, trust)?;
-            let (name, audience, rules) = (issuer.name.clone(), issuer.audience.clone(), rules(issuer)?);
-            (Some(bearer::TokenIssuer { name, audience, keys, rules }), Some(source))
+            // Clients that learn the server's address from `/metadata/endpoints` request tokens for it.
+            let mut audiences = issuer.audiences.clone();
+            audiences.push(public_url.to_owned());
+            let (name, rules) = (issuer.name.clone(), rules(issuer)?);
+            (Some(bearer::TokenIssuer { name, audiences, keys, rules }), Some(source))
         }
         None => (None, None),
     };

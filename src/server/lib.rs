@@ -38,7 +38,7 @@ mod timekeeping;
 mod tls;
 mod use_rules;
 
-use std::{collections::BTreeMap, net::TcpListener, path::PathBuf, sync::Arc};
+use std::{net::TcpListener, path::PathBuf, sync::Arc};
 
 use actix::{Arbiter, ArbiterHandle};
 use tracing::Span;
@@ -137,8 +137,9 @@ pub fn check(config: &Config) -> Result<(), Box<dyn std::error::Error + Send + S
 
 /// Reads the file of `server.apply` before anything is opened.
 fn declared(config: &Config) -> Result<Option<Declared>, ServerError> {
-    let load = |file: &PathBuf| declared::load(file, &declared::ResourceGroup::default(), &BTreeMap::new());
-    Ok(config.server.apply.as_ref().map(load).transpose()?)
+    let Some(file) = &config.server.apply else { return Ok(None) };
+    let options = declared::TemplateOptions::at(gridhook_clock::Clock::system().now().0);
+    Ok(Some(declared::load_complete(file, &declared::ResourceGroup::default(), &options)?))
 }
 
 /// What stays when an ownership ends.

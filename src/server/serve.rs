@@ -391,9 +391,15 @@ impl Delivery {
         targets.dead_letters = handles;
         let (tracer, exporter) = startup::start_tracing(core, address)?;
         let failed_auth = Arc::new(settings::failed_auth_limiter(&core.config));
-        let TokenAccess { gate, operators, keys } =
-            issuer::gate(&core.config, token, core.registry.tokens(), &client.trust, Arc::clone(&failed_auth))
-                .map_err(|error| ServerError::Issuer(error.to_string()))?;
+        let TokenAccess { gate, operators, keys } = issuer::gate(
+            &core.config,
+            &address.public_url,
+            token,
+            core.registry.tokens(),
+            &client.trust,
+            Arc::clone(&failed_auth),
+        )
+        .map_err(|error| ServerError::Issuer(error.to_string()))?;
         let context = startup::subscription_context(core, client, targets, &tracer, routing, stores.clone());
         let arbiters = Arbiters::start(launch.arbiters, &launch.threads);
         let notifier = startup::start_service_notifier(launch);

@@ -131,9 +131,9 @@ impl CorePlan<'_> {
             store.address.path.push(format!("shard-{shard}"));
         }
         let is_here = |name: &str| shard_of(name, self.shards) == shard;
-        let declared = process.declared.clone().map(|Declared { mut resources, groups }| {
+        let declared = process.declared.clone().map(|Declared { mut resources, groups, template }| {
             resources.retain(|resource| resource.names.get(1).is_some_and(|name| is_here(name)));
-            Declared { resources, groups }
+            Declared { resources, groups, template }
         });
         let (sources, log) = (process.sources.clone(), process.log.clone());
         Launch {

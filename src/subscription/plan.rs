@@ -6,8 +6,8 @@ use siphasher::sip::SipHasher13;
 
 use crate::endpoint_wait::{EndpointWait, EndpointWaits};
 use gridhook_deliver::{
-    AddressRules, ClientCertificates, ClientOptions, Destination, HttpSender, HttpTarget, RequestHeader, Sender,
-    WebhookEncoding,
+    AddressRules, ClientCertificates, ClientOptions, Destination, HttpSender, HttpTarget, OutgoingRequest,
+    RequestHeader, Sender, WebhookEncoding,
     address::AddressRefused,
     clients,
     identity::{NO_IDENTITY, TokenSource},
@@ -16,7 +16,7 @@ use gridhook_deliver::{
     resource::{BatchMaxima, Connections, InvalidProperty, Resource, ResourceTarget},
     signature::{self, Signer},
 };
-use gridhook_event::{Lane, Schema, Timestamp};
+use gridhook_event::{Lane, Schema, Timestamp, WallTime};
 use gridhook_policy::{
     PullSettings, SubscriptionSettings,
     batch::BatchLimits,
@@ -283,6 +283,13 @@ impl DeliveryPlan {
         match &self.target {
             Target::Webhook(target) => Some(&target.destination),
             Target::Pulled | Target::Resource(_) => None,
+        }
+    }
+
+    /// Signs a handshake or a deletion notice with this unique id as deliveries are signed.
+    pub fn sign_notice(&self, outgoing: &mut OutgoingRequest, id: &str, wall: WallTime) {
+        if let Target::Webhook(target) = &self.target {
+            target.encoding.sign_notice(outgoing, id, wall);
         }
     }
 

@@ -5,11 +5,16 @@
 
 use std::{
     collections::HashMap,
+    fmt,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 
-use tracing::{Event, Level, Subscriber, callsite::Identifier};
+use tracing::{
+    Event, Level, Subscriber,
+    callsite::Identifier,
+    field::{Field, Visit},
+};
 use tracing_subscriber::layer::{Context, Layer};
 
 use gridhook_clock::Clock;
@@ -20,6 +25,24 @@ const LINES: u32 = 10;
 
 /// The window.
 const WINDOW: Duration = Duration::from_secs(60);
+
+/// The module of actix that reads HTTP/1 requests.
+const HTTP1: &str = "actix_http::h1::dispatcher";
+
+/// The beginning of its error line for a request that cannot be parsed. The client made the error, and got 400.
+const MALFORMED: &str = "stream error: ";
+
+/// The message of a line.
+#[derive(Default)]
+struct Message(String);
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            self.0 = format!("{value:?}");
+        }
+    }
+}
 
 /// Drops lines beyond the limit.
 pub(super) struct Limit {
@@ -56,6 +79,14 @@ impl<S: Subscriber> Layer<S> for Limit {
         let is_own = metadata.target().starts_with("gridhook");
         if is_own || *metadata.level() > Level::INFO {
             return true;
+        }
+        if metadata.target() == HTTP1 {
+            let mut message = Message::default();
+            event.record(&mut message);
+            if let Some(problem) = message.0.strip_prefix(MALFORMED) {
+                tracing::debug!(problem, "malformed request");
+                return false;
+            }
         }
         let lines = self.count(metadata.callsite());
         if lines == LINES + 1 {

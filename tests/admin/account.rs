@@ -70,10 +70,16 @@ async fn the_addresses_of_the_cloud_have_the_form_of_the_version_that_is_asked_f
     let authentication = json!({
         "loginEndpoint": "http://here/", "audiences": ["http://here/"], "tenant": "common", "identityProvider": "AAD",
     });
+    let suffixes = ask("").await["suffixes"].clone();
+    // Terraform's provider does not start without these two. No service has these names.
+    for (key, suffix) in [("storage", "storage.gridhook.invalid"), ("keyVaultDns", "vault.gridhook.invalid")] {
+        assert_eq!(suffixes[key], suffix);
+    }
     let cloud = json!({
         "name": "gridhook", "portal": "http://here/ui/", "resourceManager": "http://here/",
         "authentication": authentication, "graphAudience": "http://here/",
-        "microsoftGraphResourceId": "http://here/", "suffixes": {},
+        "microsoftGraphResourceId": "http://here/", "batch": "http://here/", "media": "http://here/",
+        "suffixes": suffixes,
     });
     for query in ["", "?api-version=2022-09-01", "?API-VERSION=2023-11-01", "?other=1"] {
         assert_eq!(ask(query).await, cloud, "{query}");

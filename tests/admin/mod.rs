@@ -30,6 +30,7 @@ mod session;
 mod shards;
 mod subscription;
 mod test_filter;
+mod tolerance;
 mod top;
 mod topic;
 mod trace;

@@ -75,11 +75,11 @@ pub(crate) fn bearer(signer: &Signer) -> BearerAuth {
     let keys = Arc::new(Keyring::default());
     assert_eq!(keys.replace(signer.set().to_string().as_bytes()).expect("keys"), 2);
     let operator: AdminTokenCheck = Arc::new(|token| token == "swordfish");
-    let (name, audience) = ("https://issuer/".to_owned(), "https://eventgrid.azure.net/".to_owned());
+    let (name, audiences) = ("https://issuer/".to_owned(), vec!["https://eventgrid.azure.net/".to_owned()]);
     BearerAuth {
         operator: Some(operator),
         tokens: None,
-        issuer: Some(TokenIssuer { name, audience, keys, rules: Vec::new() }),
+        issuer: Some(TokenIssuer { name, audiences, keys, rules: Vec::new() }),
     }
 }
 

@@ -132,7 +132,15 @@ fn the_body_is_json() {
     check(&[], &large, expect!["413 PayloadTooLarge: The maximum size (1049600) has been exceeded."]);
     for content_type in ["text/plain", "application/xml", "", "application/octet-stream"] {
         let refused = shown(read(content_type, &all(&[]), "1"));
-        assert!(refused.starts_with("415 InvalidContentType: The Content-Type header is either missing"), "{refused}");
+        let expected = match content_type {
+            "" => "415 InvalidContentType: The Content-Type header is either missing".to_owned(),
+            given => format!(
+                "415 InvalidContentType: The Content-Type header of an event in binary mode is '{given}'; allowed is \
+                 application/json. A topic of a namespace takes data of any type; here, send it as data_base64 in \
+                 structured mode (application/cloudevents+json)."
+            ),
+        };
+        assert!(refused.starts_with(&expected), "{refused}");
     }
 }
 

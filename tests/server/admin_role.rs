@@ -24,6 +24,7 @@ fn a_token_of_the_issuer_operates_with_the_role_that_is_set_and_only_then() {
         ("AUTH__ISSUER", "https://issuer/"),
         ("AUTH__JWKS", &jwks),
         ("AUTH__ADMIN_ROLE", "Grid.Admin"),
+        ("AUTH__AUDIENCE", "https://eventgrid.azure.net, api://grid"),
     ]);
     let seconds = Clock::system().now().0 / 1_000_000;
     let token = |roles: Value, expires: u64, padding: usize| {
@@ -56,6 +57,17 @@ fn a_token_of_the_issuer_operates_with_the_role_that_is_set_and_only_then() {
     ] {
         let (is, reported) = ask(&server, "GET", &token(roles.clone(), expires, 0));
         assert_eq!((is, reported["error"]["code"].as_str()), (status, Some(code)), "{roles}: {reported}");
+    }
+    // Terraform requests tokens for the address of the server, others for one of several audiences.
+    for (audience, status) in [
+        (format!("http://{}", server.at()), 200),
+        (format!("http://{}/", server.at()), 200),
+        ("api://grid".to_owned(), 200),
+        ("http://127.0.0.1:1".to_owned(), 401),
+    ] {
+        let claims = json!({"iss": "https://issuer/", "aud": audience, "exp": later, "roles": ["Grid.Admin"]});
+        let token = signer.sign(Some("ec"), Algorithm::ES256, &claims);
+        assert_eq!(ask(&server, "GET", &token).0, status, "{audience}");
     }
     // An operator may publish, too; what is recorded outlives the process.
     server.terminate();

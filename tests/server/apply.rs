@@ -311,3 +311,68 @@ fn a_template_with_a_resource_without_a_name_stops_neither_command_with_a_panic(
     let last = reported.lines().last().unwrap_or_default();
     assert_eq!(last, format!("gridhook: server.apply: {}: resource 1: it has no name", path.display()));
 }
+
+/// A template of the tests.
+fn template(name: &str) -> Written {
+    let path = format!("{}/tests/data/templates/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    Written::new("main.json", &fs::read_to_string(path).expect("a template"))
+}
+
+#[test]
+fn a_template_with_derived_names_and_outputs_is_applied_and_its_secrets_are_not_shown() {
+    let server = Server::start(&[]);
+    let sink = Sink::start();
+    let file = template("webhook");
+    let endpoint = format!("endpoint={}?code=hidden", sink.url("/hook"));
+    let planned = applied(&server, &file, &["--parameter", &endpoint, "--dry-run"]);
+    assert!(
+        planned.contains("later: the output endpoint, which needs the state of /subscriptions/local/"),
+        "{planned}"
+    );
+    let done = applied(&server, &file, &["--parameter", &endpoint, "--yes"]);
+    let [topic] = &names(&server, &["topics", "list"])[..] else { panic!("one topic: {done}") };
+    assert!(topic.starts_with("topic-") && topic.len() == 19, "{topic}");
+    assert!(done.contains(&format!("output endpoint: http://{}/topics/{topic}/api/events", server.at())), "{done}");
+    assert!(done.ends_with("output key: (secure)"), "{done}");
+    let again = applied(&server, &file, &["--parameter", &endpoint, "--yes"]);
+    assert!(again.starts_with("no changes: 2 resources match the file"), "{again}");
+    let json = applied(&server, &file, &["--parameter", &endpoint, "--yes", "--output", "json"]);
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["outputs"]["key"], serde_json::json!({"type": "securestring"}));
+}
+
+#[test]
+fn a_module_with_a_parameter_file_is_applied_and_foreign_resources_are_left_out_on_request() {
+    let server = Server::start(&[]);
+    let sink = Sink::start();
+    let file = template("module");
+    let hook = |path: &str| {
+        let url = sink.url(path);
+        format!(r#"{{"endpointType": "WebHook", "properties": {{"endpointUrl": "{url}"}}}}"#)
+    };
+    let parameters = format!(
+        r#"{{"$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentParameters.json#",
+        "contentVersion": "1.0.0.0", "parameters": {{
+        "name": {{"value": "orders"}}, "lock": {{"value": {{"kind": "CanNotDelete"}}}},
+        "identities": {{"value": {{"systemAssigned": true}}}},
+        "eventSubscriptions": {{"value": [{{"name": "one", "destination": {}}}, {{"name": "two", "destination": {}}}]}}}}}}"#,
+        hook("/1"),
+        hook("/2")
+    );
+    let parameters = Written::new("main.parameters.json", &parameters);
+    let at = format!("@{}", parameters.path().display());
+    let refused = apply(&server, &file, &["--parameters", &at, "--yes"]).expect_err("a lock");
+    assert!(refused.contains("Microsoft.Authorization/locks is not supported: there are no locks"), "{refused}");
+    assert!(refused.contains("With --ignore-foreign such resources are left out"), "{refused}");
+    let done = applied(&server, &file, &["--parameters", &at, "--ignore-foreign", "--yes"]);
+    assert_eq!(names(&server, &["subscriptions", "list", "--topic", "orders"]), ["one", "two"]);
+    assert!(
+        done.contains("left out: /subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/topics/orders"),
+        "{done}"
+    );
+    assert!(done.contains("output label: ORDERS-LABEL") && done.contains("output location: local"), "{done}");
+    // What is given by itself takes precedence over the file if it comes first.
+    let flags = ["--parameter", "name=bills", "--parameters", &at, "--ignore-foreign", "--yes"];
+    applied(&server, &file, &flags);
+    assert_eq!(names(&server, &["topics", "list"]), ["bills", "orders"]);
+}

@@ -169,3 +169,16 @@ fn a_body_is_asked_for_only_where_it_is_read() {
     connection.send(&(head(&path, &key, waits, body.len()).replace("HTTP/1.1", "HTTP/1.0") + body));
     assert_eq!(connection.status(), "200");
 }
+
+#[test]
+fn a_malformed_request_is_no_error_of_the_server() {
+    let mut server = Server::start(&[]);
+    for lines in ["bad header: x\r\n", "x\u{1}: y\r\n", "content-length: -1\r\n", "transfer-encoding: what\r\n"] {
+        let mut connection = Connection::open(&server, None);
+        connection.send(&format!("GET /healthz HTTP/1.1\r\nhost: x\r\n{lines}\r\n"));
+        assert_eq!(connection.status(), "400", "{lines:?}");
+    }
+    // The lines are written when the connections end, so the server ends first.
+    server.terminate();
+    assert!(!server.logs().contains("ERROR"), "{}", server.logs());
+}

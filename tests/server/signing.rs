@@ -7,8 +7,10 @@ use sha2::{Digest as _, Sha256};
 use super::{LONG, wait_until_settled};
 use crate::support::{
     endpoint::{Endpoint, Received, answer},
+    http::header,
     load,
-    server::{Server, SubscriptionSpec, wait_for},
+    server::{SCOPE, Server, SubscriptionSpec, wait_for},
+    sink::{HandshakeRequest, Sink},
 };
 
 const OLD: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -114,4 +116,31 @@ fn secrets_are_accepted_and_never_shown() {
     assert!(refused.text().contains(reason), "{}", refused.text());
     let log = server.logs();
     assert!(!log.contains("MfKQ9r8") && !log.contains("6Xb/dCc"), "no log has a secret");
+}
+
+#[test]
+fn handshakes_and_deletion_notices_are_signed_like_deliveries() {
+    let server = Server::start(&[("DELIVERY__VALIDATE", "true")]);
+    let sink = Sink::start();
+    let signing = json!({"secrets": [NEW, OLD]});
+    for (schema, path) in [("EventGridSchema", "/grid"), ("CloudEventSchemaV1_0", "/cloud")] {
+        let topic = path.trim_start_matches('/');
+        server.topic(topic, schema);
+        server.subscribe(topic, "hook", &SubscriptionSpec::of(&sink.url(path)).webhook("signing", signing.clone()));
+        let [handshake] = &sink.handshakes(path)[..] else { panic!("one handshake: {:?}", sink.handshakes(path)) };
+        check_signed(handshake);
+        server.command("DELETE", &format!("{SCOPE}/{topic}/eventSubscriptions/hook"), &serde_json::Value::Null);
+        wait_for("a notice", LONG, || !sink.deletion_notices(path).is_empty());
+        check_signed(&sink.deletion_notices(path)[0]);
+    }
+}
+
+/// The sink keeps the body as JSON, whose text is the sent one: the server writes the same form.
+fn check_signed(request: &HandshakeRequest) {
+    let header = |name| header(&request.head, name).unwrap_or_else(|| panic!("{name}: {}", request.head));
+    let (id, seconds) = (header("webhook-id"), header("webhook-timestamp").parse().expect("seconds"));
+    let signer = Signer::new([NEW, OLD].into_iter()).expect("secrets");
+    let body = if request.body.is_null() { String::new() } else { request.body.to_string() };
+    assert_eq!(header("webhook-signature"), signer.signatures(id, seconds, body.as_bytes()), "{}", request.head);
+    assert!(id.starts_with("msg_") && !id.contains('.'), "{id}");
 }

@@ -149,7 +149,7 @@ pub(crate) fn journaled_registry(
 
 /// The same where subscriptions compute on these threads, and have this budget of bodies.
 pub(crate) fn computing_registry(
-    store: &MemoryStore,
+    store: &(impl Store + Clone),
     check_interval: Duration,
     compute: Compute,
     bodies: BodyBudget,

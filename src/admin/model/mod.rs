@@ -2,9 +2,11 @@
 //!
 //! Invariants:
 //! - nothing is ignored silently: an unknown key is refused with the allowed keys, and a key that Azure supports and this
-//!   server does not is refused with the reason, unless its value describes what the server does anyway;
+//!   server does not is refused with the reason, unless its value describes what the server does anyway. The exceptions,
+//!   which Azure ignores too, are in [`tolerance`];
 //! - read-only properties (`id`, `provisioningState`, …) are accepted and ignored, so that a client can PUT what it got;
-//! - PATCH is a JSON merge patch (ARM's own rule) of the settable part of the resource, read by the same code as PUT.
+//! - PATCH is a JSON merge patch of the settable part of the resource, read by the same code as PUT, except that tags are
+//!   replaced as a whole (both are ARM's own rules).
 //!
 //! This module is pure: no HTTP, no registry, no clock, no randomness. The limits of the policy come as [`Editions`].
 
@@ -17,6 +19,7 @@ pub mod odata;
 pub mod provider;
 pub mod subscription;
 pub mod system_data;
+mod tolerance;
 pub mod topic;
 
 use std::{collections::BTreeMap, time::Duration};
@@ -191,26 +194,13 @@ type Enumeration = (&'static str, &'static [&'static str]);
 /// the set are left alone and refused when they are read.
 fn canonicalize(value: &mut Value, table: &[Enumeration]) {
     for (path, allowed) in table {
-        canonicalize_at(value, path, allowed);
-    }
-}
-
-fn canonicalize_at(value: &mut Value, path: &str, allowed: &[&str]) {
-    let (first, below) = path.split_once('.').map_or((path, None), |(first, below)| (first, Some(below)));
-    let found: &mut dyn Iterator<Item = &mut Value> = match first {
-        "[]" => &mut value.as_array_mut().into_iter().flatten(),
-        key => &mut value.get_mut(key).into_iter(),
-    };
-    for value in found {
-        match (below, &mut *value) {
-            (Some(below), value) => canonicalize_at(value, below, allowed),
-            (None, Value::String(given)) => {
-                if let Some(canonical) = allowed.iter().find(|allowed| allowed.eq_ignore_ascii_case(given)) {
-                    (*canonical).clone_into(given);
-                }
+        tolerance::visit(value, path, &mut |value| {
+            if let Value::String(given) = value
+                && let Some(canonical) = allowed.iter().find(|allowed| allowed.eq_ignore_ascii_case(given))
+            {
+                (*canonical).clone_into(given);
             }
-            (None, _) => {}
-        }
+        });
     }
 }
 
@@ -310,6 +300,14 @@ pub(crate) fn instant(target: &str, given: &str) -> Result<Timestamp, InvalidReq
             format!("is \"{}\"; allowed is a date and time such as 2030-01-31T12:00:00Z", given.escape_debug()),
         )),
     }
+}
+
+/// Applies the PATCH of a resource with tags: as in Azure, tags are replaced as a whole and everything else is merged.
+fn merge_resource(target: &mut Value, patch: Value) {
+    if patch.get("tags").is_some() {
+        drop(take(target, "tags"));
+    }
+    merge(target, patch);
 }
 
 /// Applies a JSON merge patch (RFC 7396): objects are merged, `null` removes, other values replace.

@@ -11,7 +11,9 @@ pub(crate) use self::ingress::settle_ingress;
 pub use self::view::topic_view;
 use super::{
     Editions, Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_name, check_same_name, check_tags,
-    drop_read_only, merge, parse, read, refuse_unsupported, value_of,
+    drop_read_only, merge_resource, parse, read, refuse_unsupported,
+    tolerance::{FORMER_CLOUD_EVENTS, FORMER_IDENTITY, Tolerance},
+    value_of,
 };
 use crate::model::topic::ingress::ingress_body;
 use gridhook_api::topic::{IngressBody, RegenerateKeyBody, TopicBody, TopicBodyProperties};
@@ -67,6 +69,26 @@ const ENUMERATIONS: [Enumeration; 10] = [
     ("properties.schemaValidation", &["off", "warn", "refuse"]),
 ];
 
+const TOLERANCE: Tolerance = Tolerance {
+    empty: &[
+        "location",
+        "kind",
+        "properties.inputSchema",
+        "properties.publicNetworkAccess",
+        "properties.dataResidencyBoundary",
+        "properties.minimumTlsVersionAllowed",
+        "properties.duplicateDetectionHistoryTimeWindow",
+        "properties.edition",
+    ],
+    booleans: &[
+        "properties.disableLocalAuth",
+        "properties.autoCreateTopicWithFirstSubscription",
+        "properties.autoDeleteTopicWithLastSubscription",
+    ],
+    former: &[FORMER_IDENTITY, ("properties.inputSchema", FORMER_CLOUD_EVENTS, Some("CloudEventSchemaV1_0"))],
+    ignored: &["properties.name"],
+};
+
 /// The specification of a topic or a domain from a body. Defaults depend on whether the topic exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicSpec {
@@ -91,12 +113,13 @@ impl TopicSpec {
     /// Reads the body of a PATCH of `record`.
     pub fn patch(record: &TopicRecord, body: &[u8]) -> Result<Self, InvalidRequest> {
         let mut whole = value_of(&settable(record));
-        merge(&mut whole, parse(body)?);
+        merge_resource(&mut whole, parse(body)?);
         Self::of(record.kind(), record.name.as_str(), whole)
     }
 
     fn of(kind: TopicKind, name: &str, mut value: Value) -> Result<Self, InvalidRequest> {
         drop_read_only(&mut value, &READ_ONLY);
+        TOLERANCE.apply(&mut value);
         canonicalize(&mut value, &ENUMERATIONS);
         refuse_unsupported(&mut value, &UNSUPPORTED)?;
         let body: TopicBody = read(value)?;

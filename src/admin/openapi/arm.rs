@@ -112,7 +112,8 @@ pub(crate) fn list_unsupported(route: &Route, _: &mut SchemaRegistry) -> Operati
 
 pub(crate) fn get_unsupported(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
     let summary = format!("Get one of {}, which are not supported (always 404)", route.resource);
-    draft(route, "get", &summary).errors(&CHANGING, &error())
+    let never = json!({"type": "object"});
+    draft(route, "get", &summary).answer(200, "Never sent: none exists", &never).errors(&CHANGING, &error())
 }
 
 pub(crate) fn put_unsupported(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
@@ -125,7 +126,9 @@ pub(crate) fn patch_unsupported(route: &Route, _: &mut SchemaRegistry) -> Operat
 
 fn refused(route: &Route, id: &str) -> OperationBuilder {
     let summary = format!("Refuse to create or change {}, which are not supported", route.resource);
-    draft(route, id, &summary).body(false, &json!({"type": "object"}), json!({})).errors(&CHANGING, &error())
+    let any = json!({"type": "object"});
+    let draft = draft(route, id, &summary).body(false, &any, json!({}));
+    draft.answer(201, "Never sent: none can be created", &any).errors(&CHANGING, &error())
 }
 
 pub(crate) fn delete_unsupported(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {

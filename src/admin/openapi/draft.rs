@@ -28,6 +28,7 @@ impl SchemaRegistry {
         for (name, schema) in all {
             let mut schema = value_of(&schema);
             fields::describe(&mut schema);
+            name_constants(&name, &mut schema);
             assert!(self.0.get(&name).is_none_or(|known| *known == schema), "two schemas are called {name}");
             self.0.insert(name, schema);
         }
@@ -47,6 +48,29 @@ impl SchemaRegistry {
     pub(super) fn into_json(self) -> Value {
         value_of(&self.0)
     }
+}
+
+/// Names the constants of an enumeration after it: generators of some languages put the constants of all enumerations in
+/// one namespace.
+fn name_constants(name: &str, schema: &mut Value) {
+    let Some(values) = schema["enum"].as_array() else { return };
+    let constants: Vec<String> = values.iter().filter_map(Value::as_str).map(|value| constant(name, value)).collect();
+    schema["x-enum-varnames"] = constants.into();
+}
+
+/// The constant of a value, such as `IDENTITY_KIND_NONE`.
+fn constant(name: &str, value: &str) -> String {
+    let mut constant = String::new();
+    let mut is_lowercase = false;
+    for c in format!("{name} {value}").chars() {
+        let begins_word = !c.is_ascii_alphanumeric() || c.is_ascii_uppercase() && is_lowercase;
+        if begins_word && !constant.is_empty() && !constant.ends_with('_') {
+            constant.push('_');
+        }
+        is_lowercase = c.is_ascii_lowercase();
+        constant.extend(c.is_ascii_alphanumeric().then(|| c.to_ascii_uppercase()));
+    }
+    constant
 }
 
 fn reference(name: &str) -> Value {

@@ -98,7 +98,7 @@ pub fn document(chaos: ChaosMode) -> Value {
             "title": "gridhook",
             "description": env!("CARGO_PKG_DESCRIPTION"),
             "version": env!("CARGO_PKG_VERSION"),
-            "license": {"name": env!("CARGO_PKG_LICENSE")},
+            "license": {"name": env!("CARGO_PKG_LICENSE"), "identifier": env!("CARGO_PKG_LICENSE")},
         },
         "paths": paths,
         "components": {

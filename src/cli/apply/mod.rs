@@ -3,22 +3,30 @@
 //! The server computes what each PUT would change, because only it knows the default values. A second run therefore changes
 //! nothing, and manual changes are detected.
 
+mod parameters;
 mod plan;
+mod states;
 
-use std::{collections::BTreeMap, io::IsTerminal, path::PathBuf};
+use std::{io::IsTerminal, path::PathBuf};
 
 use awc::http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use self::plan::{ApplyPlan, PlanAction};
+use self::{
+    parameters::ParameterArgument,
+    plan::{ApplyPlan, PlanAction, PlanStep},
+    states::TemplateReader,
+};
 use super::{
     client::{self, ClientError, Precondition, ServerArgs, ServerClient},
     output::{CommandError, OutputArgs},
     print, prompt,
     spinner::Spinner,
 };
+use gridhook_clock::Clock;
 use gridhook_declared as declared;
-use gridhook_declared::ResourceGroup;
+use gridhook_declared::{Declared, ForeignResources, ResourceGroup};
+use gridhook_escape as escape;
 
 /// The flags of `apply`.
 #[derive(Debug, clap::Args)]
@@ -32,12 +40,13 @@ use gridhook_declared::ResourceGroup;
   filter = { includedEventTypes = [\"Order.Placed\"] }
 
 Domains are [domains.NAME], their topics [domains.NAME.topics.NAME]. A template of Azure Resource Manager (ARM) works as the
-portal exports it.
+portal exports it or Bicep compiles it.
 
 Examples:
   gridhook apply -f topics.toml --dry-run
   gridhook apply -f topics.toml --prune --yes
-  gridhook apply -f template.json --parameter topics_orders_name=orders --yes")]
+  gridhook apply -f template.json --parameter topics_orders_name=orders --yes
+  gridhook apply -f main.json --parameters @main.parameters.json --ignore-foreign --dry-run")]
 pub struct Apply {
     /// Configuration file: TOML, JSON, or an ARM template (.json)
     #[arg(short, long, value_name = "FILE")]
@@ -51,9 +60,12 @@ pub struct Apply {
     /// Skip the confirmation
     #[arg(long)]
     yes: bool,
-    /// Parameter of the ARM template; repeatable
-    #[arg(long = "parameter", value_name = "NAME=VALUE", value_parser = super::topics::pair)]
-    parameters: Vec<(String, String)>,
+    /// Parameter of the ARM template, or a file of them; repeatable, and the first value of a parameter counts
+    #[arg(long = "parameter", visible_alias = "parameters", value_name = "NAME=VALUE|@FILE")]
+    parameters: Vec<ParameterArgument>,
+    /// Leave out resources of other services than Event Grid, and list them
+    #[arg(long)]
+    ignore_foreign: bool,
     /// Azure subscription, if the file names none
     #[arg(long, value_name = "ID", default_value = "local")]
     subscription_id: String,
@@ -87,14 +99,54 @@ pub enum ApplyCommandError {
         /// The number of all changes.
         of: usize,
     },
+    /// A parameter file cannot be used.
+    #[error("{file}: {problem}")]
+    Parameters {
+        /// The file.
+        file: String,
+        /// What is wrong, and what is allowed.
+        problem: String,
+    },
+    /// A resource needs the state of a resource that does not exist.
+    #[error("{resource} needs the state of {needs}, which does not exist; the other resources were applied")]
+    Pending {
+        /// The resource.
+        resource: String,
+        /// The resource that does not exist.
+        needs: String,
+    },
+}
+
+/// Replaces the values of secure parameters.
+fn hide(text: String, secrets: &[String]) -> String {
+    let in_json = |secret: &String| json!(secret).to_string().trim_matches('"').to_owned();
+    let forms = secrets.iter().flat_map(|secret| [secret.clone(), in_json(secret)]);
+    forms.fold(text, |text, secret| text.replace(&secret, "(secure)"))
+}
+
+/// What a template has besides resources, each in a line.
+fn format_details(template: &declared::TemplateDetails) -> String {
+    let mut lines = String::new();
+    for one in &template.foreign {
+        lines.push_str(&format!("\nleft out: {} ({}): {}", escape::text(&one.id), escape::text(&one.kind), one.reason));
+    }
+    for one in &template.pending {
+        let (what, needs) = (escape::text(&one.what), escape::text(&one.needs.id));
+        lines.push_str(&format!("\nlater: {what}, which needs the state of {needs}"));
+    }
+    for (name, output) in &template.outputs {
+        let value = output.get("value").map_or_else(|| "(secure)".to_owned(), plan::format_value);
+        lines.push_str(&format!("\noutput {}: {value}", escape::text(name)));
+    }
+    lines
 }
 
 impl CommandError for ApplyCommandError {
     fn is_usage(&self) -> bool {
         match self {
-            Self::Declared(_) => true,
+            Self::Declared(_) | Self::Parameters { .. } => true,
             Self::Control(error) => error.is_usage(),
-            Self::Resource { .. } => false,
+            Self::Resource { .. } | Self::Pending { .. } => false,
         }
     }
 }
@@ -110,30 +162,56 @@ impl Apply {
     /// # Errors
     /// The file cannot be used, or the server rejected a change.
     pub async fn run(self) -> Result<String, ApplyCommandError> {
-        let parameters: BTreeMap<String, String> = self.parameters.iter().cloned().collect();
-        let default_group =
-            ResourceGroup { subscription: self.subscription_id.clone(), resource_group: self.resource_group.clone() };
-        let declared = declared::load(&self.file, &default_group, &parameters)?;
+        let mut reader = self.reader()?;
+        // The file is checked before the server is asked.
+        reader.read()?;
         let session = self.control.session()?;
+        let mut declared = reader.read_with_states(&session).await?;
         let spinner = Spinner::new();
-        let plan = ApplyPlan::make(&session, &declared, self.prune, &spinner).await?;
+        let mut plan = ApplyPlan::make(&session, &declared, self.prune, &spinner).await?;
         drop(spinner);
-        if self.dry_run || plan.is_empty() {
-            return Ok(self.format_plan(&plan, None));
+        if self.dry_run || plan.is_empty() && declared.template.pending.is_empty() {
+            return Ok(self.format_plan(&plan, &declared, None));
         }
         if !self.yes && std::io::stdin().is_terminal() {
-            print::note(&format!("{plan}\n"));
+            print::note(&format!("{}\n", hide(plan.to_string(), &declared.template.secrets)));
         }
         prompt::confirm(&format!("{}?", plan.sum()), self.yes)?;
-        let waiting = self.carry_out(&session, &plan).await?;
-        Ok(self.format_plan(&plan, Some(&waiting)))
+        let mut waiting = self.carry_out(&session, &plan.steps).await?;
+        // Resources that need the state of a resource that was just created.
+        while let Some(pending) = declared.first_pending_resource().cloned() {
+            let next = reader.read_with_states(&session).await?;
+            let more = ApplyPlan::make(&session, &next, false, &Spinner::new()).await?;
+            if next.template.pending.len() == declared.template.pending.len() {
+                return Err(ApplyCommandError::Pending { resource: pending.what, needs: pending.needs.id });
+            }
+            waiting.extend(self.carry_out(&session, &more.steps).await?);
+            plan.unchanged = more.unchanged.saturating_sub(plan.steps.len());
+            plan.steps.extend(more.steps);
+            declared = next;
+        }
+        // The outputs may need what was created.
+        let declared = reader.read_with_states(&session).await?;
+        Ok(self.format_plan(&plan, &declared, Some(&waiting)))
+    }
+
+    fn reader(&self) -> Result<TemplateReader<'_>, ApplyCommandError> {
+        let mut options = declared::TemplateOptions::at(Clock::system().now().0);
+        if self.ignore_foreign {
+            options.foreign = ForeignResources::LeftOut;
+        }
+        for argument in &self.parameters {
+            argument.add_to(&mut options)?;
+        }
+        let (subscription, resource_group) = (self.subscription_id.clone(), self.resource_group.clone());
+        Ok(TemplateReader { file: &self.file, group: ResourceGroup { subscription, resource_group }, options })
     }
 
     /// Applies the plan. Returns the event subscriptions that wait for endpoint validation.
-    async fn carry_out(&self, session: &ServerClient, plan: &ApplyPlan) -> Result<Vec<String>, ApplyCommandError> {
-        let (spinner, of) = (Spinner::new(), plan.steps.len());
+    async fn carry_out(&self, session: &ServerClient, steps: &[PlanStep]) -> Result<Vec<String>, ApplyCommandError> {
+        let (spinner, of) = (Spinner::new(), steps.len());
         let mut waiting = Vec::new();
-        for (done, step) in plan.steps.iter().enumerate() {
+        for (done, step) in steps.iter().enumerate() {
             spinner.set_message(format!("{done} of {of}: {}", step.name));
             let result = match &step.action {
                 PlanAction::Create { body, .. } => {
@@ -158,14 +236,27 @@ impl Apply {
         Ok(waiting)
     }
 
-    fn format_plan(&self, plan: &ApplyPlan, done: Option<&[String]>) -> String {
+    fn format_plan(&self, plan: &ApplyPlan, declared: &Declared, done: Option<&[String]>) -> String {
         let steps: Vec<Value> = plan.steps.iter().map(plan::PlanStep::json).collect();
-        let json = json!({"steps": steps, "unchanged": plan.unchanged, "applied": done.is_some()});
-        self.printed.format(&json, |_| {
+        let mut json = json!({"steps": steps, "unchanged": plan.unchanged, "applied": done.is_some()});
+        let template = &declared.template;
+        let foreign = template.foreign.iter().map(|one| json!({"id": one.id, "type": one.kind, "reason": one.reason}));
+        let foreign: Vec<Value> = foreign.collect();
+        let pending: Vec<&str> = template.pending.iter().map(|one| one.what.as_str()).collect();
+        for (key, value) in [("leftOut", foreign.into()), ("pending", pending.into())] {
+            if value != json!([]) {
+                json[key] = value;
+            }
+        }
+        if !template.outputs.is_empty() {
+            json["outputs"] = Value::Object(template.outputs.clone());
+        }
+        let text = self.printed.format(&json, |_| {
+            let details = format_details(template);
             if plan.is_empty() {
                 return match plan.unchanged {
-                    1 => "no changes: 1 resource matches the file".to_owned(),
-                    unchanged => format!("no changes: {unchanged} resources match the file"),
+                    1 => format!("no changes: 1 resource matches the file{details}"),
+                    unchanged => format!("no changes: {unchanged} resources match the file{details}"),
                 };
             }
             let sum = plan.sum();
@@ -176,7 +267,8 @@ impl Apply {
                     format!("done: {sum}; waiting for endpoint validation, without delivery: {}", waiting.join(", "))
                 }
             };
-            format!("{plan}\n\n{end}")
-        })
+            format!("{plan}\n\n{end}{details}")
+        });
+        hide(text, &template.secrets)
     }
 }

@@ -88,6 +88,11 @@ impl ApplyPlan {
             // A domain topic is created with its first subscription.
             kept.extend(resource.parent().map(|parent| parent.to_ascii_lowercase()));
         }
+        // Resources that need the state of others are in the file, too.
+        for pending in &declared.template.pending {
+            let id = pending.what.to_ascii_lowercase();
+            kept.insert(id.replace("/providers/microsoft.eventgrid/eventsubscriptions/", "/eventsubscriptions/"));
+        }
         let is_kept = |path: &str| kept.contains(&path.to_ascii_lowercase());
         let mut deleted = Vec::new();
         for group in &declared.groups {
@@ -225,7 +230,7 @@ impl fmt::Display for ApplyPlan {
     }
 }
 
-fn format_value(value: &Value) -> String {
+pub(super) fn format_value(value: &Value) -> String {
     match value {
         Value::Null => format::NONE.to_owned(),
         Value::String(text) => format::text(text),

@@ -41,8 +41,8 @@ use super::{
 pub struct ServerArgs {
     #[command(flatten)]
     address: ServerAddressArgs,
-    /// File with the operator's token [default: GRIDHOOK_TOKEN, or the context's file, or for a server of this machine
-    /// data/admin-token or the package's file]
+    /// File with the operator's token; without it, the token itself from the environment variable GRIDHOOK_TOKEN, or the
+    /// file of the context, or for a server of this machine data/admin-token or the package's file
     #[arg(long, value_name = "FILE", help_heading = SERVER)]
     token_file: Option<PathBuf>,
 }

@@ -7,7 +7,6 @@ use awc::http::{Method, StatusCode};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
-pub(super) use self::spec::pair;
 use self::{format::TopicResource, spec::TopicSpecArgs};
 use super::{
     client::{self, ClientArgs, ClientError, Precondition, ResourceName, ResourceNameKind, ServerClient},

@@ -202,7 +202,13 @@ impl EndpointValidator {
             token.authorize(&mut outgoing);
         }
         let _permit = client.sockets().take();
-        let mut response = client.send_handshake(handshake, destination, &outgoing, answer).await;
+        // Each attempt has a timestamp of its own, because receivers reject old ones.
+        let signed = || {
+            let mut outgoing = outgoing.clone();
+            plan.sign_notice(&mut outgoing, envelope.id, self.clock.wall());
+            outgoing
+        };
+        let mut response = client.send_handshake(handshake, destination, &signed(), answer).await;
         for _ in 1..TRIES {
             if !matches!(
                 &response,
@@ -211,7 +217,7 @@ impl EndpointValidator {
                 break;
             }
             tokio::time::sleep(pause).await;
-            response = client.send_handshake(handshake, destination, &outgoing, answer).await;
+            response = client.send_handshake(handshake, destination, &signed(), answer).await;
         }
         response.map(|response| Some((handshake, response)))
     }
@@ -244,6 +250,7 @@ impl EndpointValidator {
             let envelope = EventEnvelope { id: &id, topic: &topic, wall };
             let Some(destination) = plan.webhook() else { return };
             let mut outgoing = deletion_notice(destination, &envelope, &subscription_id);
+            plan.sign_notice(&mut outgoing, &id, wall);
             match tokens {
                 Ok(None) => {}
                 Ok(Some(tokens)) => match tokens.token(None, wall).await {

@@ -78,8 +78,8 @@ pub struct TokenHolder {
 pub struct TokenIssuer {
     /// The claim `iss` of its tokens.
     pub name: String,
-    /// The claim `aud` of tokens for this server.
-    pub audience: String,
+    /// The values of the claim `aud` of tokens for this server.
+    pub audiences: Vec<String>,
     /// Its public keys.
     pub keys: Arc<Keyring>,
     /// What its tokens permit; without a rule they may publish and consume.
@@ -237,7 +237,10 @@ impl TokenIssuer {
         if claims.iss != self.name {
             return Err(BearerProblem::Refused("The access token is of another issuer"));
         }
-        let is_ours = |audience: &str| audience.trim_end_matches('/') == self.audience.trim_end_matches('/');
+        let is_ours = |audience: &str| {
+            let audience = audience.trim_end_matches('/');
+            self.audiences.iter().any(|ours| ours.trim_end_matches('/') == audience)
+        };
         let ours = match &claims.aud {
             Audience::One(audience) => is_ours(audience),
             Audience::Several(audiences) => audiences.iter().any(|audience| is_ours(audience)),

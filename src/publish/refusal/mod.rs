@@ -90,6 +90,14 @@ pub enum Refusal {
         "The Content-Type header is either missing or it doesn't have a valid value. The content type header must either be application/cloudevents+json; charset=utf-8 or application/cloudevents-batch+json; charset=UTF-8."
     )]
     ContentType,
+    /// An event in binary mode whose data is not JSON, for a topic or a domain.
+    #[error(
+        "The Content-Type header of an event in binary mode is '{given}'; allowed is application/json. A topic of a namespace takes data of any type; here, send it as data_base64 in structured mode (application/cloudevents+json)."
+    )]
+    BinaryContentType {
+        /// The media type, shortened.
+        given: String,
+    },
     /// An unknown content coding, or more than one.
     #[error("The Content-Encoding header must be absent, 'identity', 'gzip' or 'zstd', and name one encoding only.")]
     ContentEncoding,
@@ -380,7 +388,9 @@ impl Refusal {
             Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
             Self::Slow { .. } | Self::Stalled { .. } => (StatusCode::REQUEST_TIMEOUT, "RequestTimeout"),
             Self::TooLarge { .. } | Self::TooMany { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "PayloadTooLarge"),
-            Self::ContentType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "InvalidContentType"),
+            Self::ContentType | Self::BinaryContentType { .. } => {
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "InvalidContentType")
+            }
             Self::ContentEncoding => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "InvalidContentEncoding"),
             Self::Throttled { .. } => (StatusCode::TOO_MANY_REQUESTS, "TooManyRequests"),
             Self::NoRoom | Self::Unchecked | Self::Full | Self::Backlog { .. } | Self::Closing | Self::Unknown => {

@@ -25,6 +25,9 @@ pub(super) const REQUIRED: [&str; 4] = ["id", "source", "type", "specversion"];
 /// The attribute that the body's content type provides in this mode.
 const DATA_CONTENT_TYPE: &str = "datacontenttype";
 
+/// Maximum characters of a media type in an error.
+const MEDIA_TYPE_CHARS_MAX: usize = 100;
+
 /// Reads the event with the attributes of `content` and the data `body`.
 pub(super) fn read(
     target: &EventTarget,
@@ -35,7 +38,10 @@ pub(super) fn read(
 ) -> Result<(), Refusal> {
     // An empty body is not data of another type.
     if !target.is_in_namespace && !body.is_empty() && content.media_type() != "application/json" {
-        return Err(Refusal::ContentType);
+        return Err(match content.media_type() {
+            missing if missing.is_empty() => Refusal::ContentType,
+            given => Refusal::BinaryContentType { given: given.escape_debug().take(MEDIA_TYPE_CHARS_MAX).collect() },
+        });
     }
     if target.is_in_namespace && content.attributes.iter().any(|(name, _)| *name == DATA_CONTENT_TYPE) {
         let why = "Header 'ce-datacontenttype' is not allowed: the Content-Type header gives the type of the data";

@@ -9,8 +9,9 @@ use serde_json::Value;
 
 pub use self::view::namespace_view;
 use super::{
-    Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_same_name, check_tags, drop_read_only, merge,
-    parse, read, refuse_unsupported,
+    Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_same_name, check_tags, drop_read_only,
+    merge_resource, parse, read, refuse_unsupported,
+    tolerance::{FORMER_IDENTITY, Tolerance},
     topic::{IDENTITY_TYPE, IP_RULE_ACTION, LOCATION, PUBLIC_NETWORK_ACCESS, check_scope_part, check_top_name},
     value_of,
 };
@@ -71,6 +72,13 @@ const ENUMERATIONS: [Enumeration; 5] = [
     ("properties.topicSpacesConfiguration.state", &["Disabled"]),
 ];
 
+const TOLERANCE: Tolerance = Tolerance {
+    empty: &["location", "properties.publicNetworkAccess", "properties.minimumTlsVersionAllowed"],
+    booleans: &["properties.isZoneRedundant"],
+    former: &[FORMER_IDENTITY],
+    ignored: &["properties.name"],
+};
+
 /// The specification of a namespace from a body. Defaults depend on whether the namespace exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceSpec {
@@ -89,12 +97,13 @@ impl NamespaceSpec {
     /// Reads the body of a PATCH of `record`.
     pub fn patch(record: &NamespaceRecord, body: &[u8]) -> Result<Self, InvalidRequest> {
         let mut whole = value_of(&settable(record));
-        merge(&mut whole, parse(body)?);
+        merge_resource(&mut whole, parse(body)?);
         Self::of(record.name.as_str(), whole)
     }
 
     fn of(name: &str, mut value: Value) -> Result<Self, InvalidRequest> {
         drop_read_only(&mut value, &READ_ONLY);
+        TOLERANCE.apply(&mut value);
         canonicalize(&mut value, &ENUMERATIONS);
         refuse_unsupported(&mut value, &UNSUPPORTED)?;
         let body: NamespaceBody = read(value)?;

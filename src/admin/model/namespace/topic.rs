@@ -6,6 +6,7 @@ use crate::model::system_data::system_data_view;
 use crate::model::{
     Editions, Enumeration, InvalidRequest, ValueRange, canonicalize, check_name, check_same_name, drop_read_only,
     duration, merge, parse, read,
+    tolerance::{FORMER_CLOUD_EVENTS, Tolerance},
     topic::{check_duplicate_window, check_partition_count, schema_name},
     value_of,
 };
@@ -34,6 +35,18 @@ const READ_ONLY: [&str; 5] = ["id", "type", "systemData", "properties.provisioni
 const ENUMERATIONS: [Enumeration; 2] =
     [("properties.publisherType", &[CUSTOM]), ("properties.inputSchema", &["CloudEventSchemaV1_0"])];
 
+const TOLERANCE: Tolerance = Tolerance {
+    empty: &[
+        "properties.publisherType",
+        "properties.inputSchema",
+        "properties.duplicateDetectionHistoryTimeWindow",
+        "properties.edition",
+    ],
+    booleans: &[],
+    former: &[("properties.inputSchema", FORMER_CLOUD_EVENTS, Some("CloudEventSchemaV1_0"))],
+    ignored: &["location", "tags", "properties.name"],
+};
+
 /// The specification of a namespace topic from a body. Defaults depend on whether the topic exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceTopicSpec {
@@ -59,6 +72,7 @@ impl NamespaceTopicSpec {
 
     fn of(name: &str, mut value: Value) -> Result<Self, InvalidRequest> {
         drop_read_only(&mut value, &READ_ONLY);
+        TOLERANCE.apply(&mut value);
         canonicalize(&mut value, &ENUMERATIONS);
         let body: NamespaceTopicBody = read(value)?;
         check_same_name(body.name.as_deref(), name)?;

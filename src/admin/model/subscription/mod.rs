@@ -17,7 +17,9 @@ pub use self::view::{provisioned_subscription_view, subscription_view};
 pub use self::{check::fits, view::PathForm};
 use super::{
     EditionRanges, Enumeration, InvalidRequest, canonicalize, check_name, check_same_name, drop_read_only, merge,
-    parse, read, take, text_at, value_of,
+    parse, read, take, text_at,
+    tolerance::{FORMER_CLOUD_EVENTS, Tolerance},
+    value_of,
 };
 use crate::model::subscription::destination::destination_body;
 use gridhook_api::subscription::{
@@ -49,6 +51,35 @@ const ENUMERATIONS: [Enumeration; 7] = [
     ("ordering.onFailure", &[check::SKIP, check::BLOCK]),
 ];
 
+const TOLERANCE: Tolerance = Tolerance {
+    empty: &[
+        "expirationTimeUtc",
+        "startsFrom",
+        "eventDeliverySchema",
+        "onGone",
+        "destination.properties.azureActiveDirectoryTenantId",
+        "destination.properties.azureActiveDirectoryApplicationIdOrUri",
+        "destination.properties.minimumTlsVersionAllowed",
+        "deadLetterDestination.properties.blobContainerName",
+    ],
+    booleans: &[
+        "filter.isSubjectCaseSensitive",
+        "filter.enableAdvancedFilteringOnArrays",
+        "filter.advancedFilters.[].value",
+        "deadLetterInProbation",
+        "destination.properties.deliveryAttributeMappings.[].properties.isSecret",
+    ],
+    former: &[
+        ("eventDeliverySchema", FORMER_CLOUD_EVENTS, Some("CloudEventSchemaV1_0")),
+        // The input schema of the topic, which is the default.
+        ("eventDeliverySchema", "InputEventSchema", None),
+    ],
+    ignored: &["name"],
+};
+
+/// Keys beside `properties` that Azure ignores in an event subscription.
+const IGNORED: [&str; 2] = ["location", "tags"];
+
 /// The `endpointType` of a destination.
 const WEBHOOK: &str = "WebHook";
 
@@ -73,6 +104,7 @@ pub fn put(
     check_name("the subscription's name", name.as_str(), 64)?;
     let mut value = parse(body)?;
     drop_read_only(&mut value, &["id", "type", "systemData"]);
+    drop_read_only(&mut value, &IGNORED);
     let mut identities = ManagedIdentities::default();
     if let Some(mut properties) = take(&mut value, "properties") {
         let under = |invalid: InvalidRequest| invalid.under("properties");
@@ -98,6 +130,7 @@ pub fn patch(
         return namespace::patch(existing, topic, ranges, body);
     }
     let mut patch = parse(body)?;
+    drop_read_only(&mut patch, &IGNORED);
     if patch.get("properties").is_some() {
         return Err(InvalidRequest::new(
             "properties",
@@ -134,6 +167,7 @@ fn give_way(value: &mut Value, patch: &Value) {
 /// Removes read-only properties, and checks the types of both destinations.
 fn settle(properties: &mut Value) -> Result<(), InvalidRequest> {
     drop_read_only(properties, &READ_ONLY);
+    TOLERANCE.apply(properties);
     canonicalize(properties, &ENUMERATIONS);
     let at = "deadLetterDestination.endpointType";
     if let Some(given) = text_at(properties, at).filter(|given| *given != STORAGE_BLOB) {

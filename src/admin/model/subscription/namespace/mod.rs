@@ -6,14 +6,18 @@ mod dead_letter;
 use serde_json::{Value, json};
 
 use super::{
-    DELIVERY_SCHEMAS, STORAGE_BLOB, advanced, attribute, check, destination, identity, secrets, transform,
+    DELIVERY_SCHEMAS, IGNORED, STORAGE_BLOB, advanced, attribute, check, destination, identity, secrets, transform,
     view::{SUCCEEDED, identified},
 };
 use crate::model::subscription::destination::destination_body;
 use crate::model::subscription::destination::destination_view;
 use crate::model::{
     EditionRanges, Enumeration, InvalidRequest, ValueRange, canonicalize, check_name, check_same_name, drop_read_only,
-    duration, merge, namespace::topic::minutes_max, parse, read, take, value_of,
+    duration, merge,
+    namespace::topic::minutes_max,
+    parse, read, take,
+    tolerance::{FORMER_CLOUD_EVENTS, Tolerance},
+    value_of,
 };
 use gridhook_api::subscription::{
     FilterBody,
@@ -77,6 +81,24 @@ const ENUMERATIONS: [Enumeration; 12] = [
     ("properties.eventDeliverySchema", &DELIVERY_SCHEMAS),
     ("properties.ordering.onFailure", &[check::SKIP, check::BLOCK]),
 ];
+
+const TOLERANCE: Tolerance = Tolerance {
+    empty: &[
+        "properties.expirationTimeUtc",
+        "properties.eventDeliverySchema",
+        "properties.deliveryConfiguration.queue.eventTimeToLive",
+        "properties.deliveryConfiguration.push.eventTimeToLive",
+        "properties.deliveryConfiguration.push.destination.properties.azureActiveDirectoryTenantId",
+        "properties.deliveryConfiguration.push.destination.properties.azureActiveDirectoryApplicationIdOrUri",
+        "properties.deliveryConfiguration.push.destination.properties.minimumTlsVersionAllowed",
+    ],
+    booleans: &[
+        "properties.filtersConfiguration.filters.[].value",
+        "properties.deliveryConfiguration.push.destination.properties.deliveryAttributeMappings.[].properties.isSecret",
+    ],
+    former: &[("properties.eventDeliverySchema", FORMER_CLOUD_EVENTS, Some("CloudEventSchemaV1_0"))],
+    ignored: &["properties.name"],
+};
 
 /// Read-only keys of `properties`.
 const READ_ONLY: [&str; 2] = ["provisioningState", "endpointInService"];
@@ -156,6 +178,8 @@ fn read_whole(
     identity: Option<ResourceIdentity>,
 ) -> Result<SubscriptionRecord, InvalidRequest> {
     drop_read_only(&mut value, &["id", "type", "systemData"]);
+    drop_read_only(&mut value, &IGNORED);
+    TOLERANCE.apply(&mut value);
     canonicalize(&mut value, &ENUMERATIONS);
     let push = value.pointer_mut("/properties/deliveryConfiguration/push");
     if let Some(push) = push.filter(|push| push.is_object()) {

@@ -56,7 +56,7 @@ function Newest() {
     <h2>Newest</h2>
     <div class="filters"><${Select} label="Reason" value=${reason} onChange=${(next) => setParams({ after: '', reason: next })} options=${[['', 'all'], ...REASONS.map((one) => [one, one])]} /></div>
     <${Loaded} poll=${poll} isEmpty=${(page) => page.value.length === 0 && !page.continue && !place} empty="No dead letter matches.">${(/** @type {Schemas['NewestDeadLetters']} */ page) => html`
-      <${Table} name="Newest dead letters" rows=${page.value} id=${(line) => `${line.at} ${name(line)} ${line.firstSequence}`} columns=${/** @type {import('../table.js').Columns<Schemas['NewDeadLetter']>} */ ([
+      <${Table} name="Newest dead letters" rows=${page.value} id=${(line) => `${line.at} ${name(line)} ${line.firstSequence}`} columns=${/** @type {import('../table.js').Columns<Schemas['DeadLetterLine']>} */ ([
         { key: 'at', name: 'Given up', cell: (line) => html`<${Time} at=${line.at} />` },
         { key: 'name', name: 'Event subscription', cell: (line) => html`<a data-open href=${link('dead-letters', { id: name(line) })}>${line.subscription}</a>` },
         { key: 'topic', name: 'Topic', cell: (line) => shortName(line.topic) },

@@ -1,0 +1,58 @@
+//! Reads a file, with the states of resources that its expressions need.
+
+use std::path::Path;
+
+use awc::http::{Method, StatusCode};
+use serde_json::Value;
+
+use super::ApplyCommandError;
+use crate::client::{ClientError, ServerClient};
+use gridhook_declared::{self as declared, Declared, ResourceGroup, StateKey, TemplateOptions};
+
+/// Maximum number of times that states are fetched: each can make an expression need another one.
+const ROUNDS_MAX: usize = 20;
+
+/// A file and what it is read with.
+pub(super) struct TemplateReader<'a> {
+    pub(super) file: &'a Path,
+    pub(super) group: ResourceGroup,
+    pub(super) options: TemplateOptions,
+}
+
+impl TemplateReader<'_> {
+    /// Reads the file with the known states.
+    pub(super) fn read(&self) -> Result<Declared, ApplyCommandError> {
+        Ok(declared::load(self.file, &self.group, &self.options)?)
+    }
+
+    /// Reads the file, and fetches the states that it needs of resources that exist.
+    pub(super) async fn read_with_states(&mut self, session: &ServerClient) -> Result<Declared, ApplyCommandError> {
+        let mut declared = self.read()?;
+        for _ in 0..ROUNDS_MAX {
+            let mut is_new = false;
+            for pending in &declared.template.pending {
+                if let Some(state) = fetch(session, &pending.needs).await? {
+                    is_new |= self.options.states.insert(pending.needs.clone(), state).is_none();
+                }
+            }
+            if !is_new {
+                break;
+            }
+            declared = self.read()?;
+        }
+        Ok(declared)
+    }
+}
+
+/// The state of a resource, if it exists.
+async fn fetch(session: &ServerClient, key: &StateKey) -> Result<Option<Value>, ClientError> {
+    let (method, path) = match &key.action {
+        None => (Method::GET, key.id.clone()),
+        Some(action) => (Method::POST, format!("{}/{action}", key.id)),
+    };
+    match session.fetch_plain::<Value>(method, &path, None::<&Value>).await {
+        Ok(state) => Ok(Some(state)),
+        Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

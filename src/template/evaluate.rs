@@ -1,0 +1,340 @@
+//! Evaluates expressions in the scope of a template.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+};
+
+use serde_json::{Map, Value};
+
+use super::{
+    DeploymentContext, EvaluationError, States, entry,
+    expression::{Expression, parse},
+    functions, kind_of,
+};
+
+/// Maximum depth of values and calls, across parameters, variables and functions of the template.
+const DEPTH_MAX: usize = 150;
+
+/// Maximum number of calls of functions.
+const CALLS_MAX: usize = 200_000;
+
+/// 16 MiB: the maximum size of all results of a template. A small file can double a variable many times.
+const RESULTS_BYTES_MAX: usize = 16 << 20;
+
+/// The size that a call counts beside its result, because variables can also double empty text.
+const CALL_BYTES: usize = 64;
+
+/// Maximum number of iterations of a loop, as in Azure.
+pub(crate) const COPIES_MAX: i64 = 800;
+
+/// Characters of an expression in an error.
+const SHOWN_CHARS: usize = 200;
+
+/// What all templates of a deployment share.
+pub(crate) struct Shared<'a> {
+    pub(crate) context: &'a DeploymentContext,
+    pub(crate) states: RefCell<States>,
+    /// Results of `newGuid` so far.
+    pub(crate) guids: Cell<u64>,
+    calls: Cell<usize>,
+    bytes: Cell<usize>,
+    depth: Cell<usize>,
+}
+
+impl<'a> Shared<'a> {
+    pub(crate) fn new(context: &'a DeploymentContext, states: &States) -> Self {
+        Self {
+            context,
+            states: RefCell::new(states.clone()),
+            guids: Cell::new(0),
+            calls: Cell::new(0),
+            bytes: Cell::new(0),
+            depth: Cell::new(0),
+        }
+    }
+
+    /// Counts a call and its result.
+    fn spend(&self, value: &Value) -> Result<(), EvaluationError> {
+        self.calls.set(self.calls.get() + 1);
+        self.bytes.set(self.bytes.get() + CALL_BYTES + bytes(value));
+        if self.calls.get() > CALLS_MAX {
+            return Err(EvaluationError::invalid(format!(
+                "the expressions of the template make more than {CALLS_MAX} calls"
+            )));
+        }
+        self.reserve(0)
+    }
+
+    /// Refuses a result of this size before it is made, if it exceeds what is left.
+    pub(crate) fn reserve(&self, size: usize) -> Result<(), EvaluationError> {
+        if self.bytes.get().saturating_add(size) > RESULTS_BYTES_MAX {
+            let megabytes = RESULTS_BYTES_MAX >> 20;
+            let problem = format!("the expressions of the template return more than {megabytes} MiB in total");
+            return Err(EvaluationError::invalid(problem));
+        }
+        Ok(())
+    }
+}
+
+/// The approximate memory of a value.
+fn bytes(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(list) => list.iter().map(|value| CALL_BYTES + bytes(value)).sum(),
+        Value::Object(map) => map.iter().map(|(key, value)| CALL_BYTES + key.len() + bytes(value)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    }
+}
+
+/// A parameter of a template.
+pub(crate) enum Parameter {
+    /// Given: text that looks like an expression is text.
+    Given(Value),
+    /// The default value, which may be or have expressions.
+    Default(Value),
+}
+
+/// What the names in the expressions of one template mean.
+#[derive(Default)]
+pub(crate) struct Frame {
+    pub(crate) parameters: BTreeMap<String, Parameter>,
+    pub(crate) variables: Map<String, Value>,
+    /// The functions of the template, by `namespace.name` in lower case.
+    pub(crate) functions: BTreeMap<String, Value>,
+    /// The name, Azure subscription and resource group of the deployment.
+    pub(crate) deployment: String,
+    pub(crate) subscription: String,
+    pub(crate) resource_group: String,
+    /// The template itself, for `deployment()`.
+    pub(crate) template: Value,
+    /// The ids of the template's resources, by symbolic name or name in lower case.
+    pub(crate) ids: RefCell<BTreeMap<String, Vec<String>>>,
+    /// Parameters and variables that were evaluated; [`None`] while one is.
+    pub(crate) results: RefCell<BTreeMap<String, Option<Value>>>,
+}
+
+/// What loops and lambdas add to a scope.
+#[derive(Clone, Default)]
+pub(crate) struct Local {
+    /// The loops around, with their names and iterations; the innermost is the last one.
+    pub(crate) copies: Vec<(String, i64)>,
+    /// The variables of lambdas.
+    pub(crate) lambdas: Vec<(String, Value)>,
+}
+
+impl Local {
+    pub(crate) fn in_copy(&self, name: &str, index: i64) -> Self {
+        let mut local = self.clone();
+        local.copies.push((name.to_owned(), index));
+        local
+    }
+
+    pub(crate) fn with_variables(&self, variables: impl IntoIterator<Item = (String, Value)>) -> Self {
+        let mut local = self.clone();
+        local.lambdas.extend(variables);
+        local
+    }
+}
+
+/// Where an expression is evaluated.
+#[derive(Clone, Copy)]
+pub(crate) struct Scope<'a> {
+    pub(crate) shared: &'a Shared<'a>,
+    pub(crate) frame: &'a Frame,
+    pub(crate) local: &'a Local,
+}
+
+impl Scope<'_> {
+    /// Evaluates every expression in the value, and expands its loops.
+    pub(crate) fn value(&self, value: &Value) -> Result<Value, EvaluationError> {
+        self.descend(|| match value {
+            Value::String(text) => self.text(text),
+            Value::Array(list) => list.iter().map(|value| self.value(value)).collect(),
+            Value::Object(object) => self.object(object),
+            other => Ok(other.clone()),
+        })
+    }
+
+    /// Counts the depth while `evaluate` runs.
+    fn descend(&self, evaluate: impl FnOnce() -> Result<Value, EvaluationError>) -> Result<Value, EvaluationError> {
+        let depth = &self.shared.depth;
+        if depth.get() >= DEPTH_MAX {
+            return Err(EvaluationError::invalid(format!("it is nested deeper than {DEPTH_MAX} levels")));
+        }
+        depth.set(depth.get() + 1);
+        let result = evaluate();
+        depth.set(depth.get() - 1);
+        result
+    }
+
+    fn object(&self, object: &Map<String, Value>) -> Result<Value, EvaluationError> {
+        let mut evaluated = Map::new();
+        for (key, value) in object {
+            if let Some(loops) = loops(key, value) {
+                for one in loops {
+                    let (name, list) = self.property_loop(one)?;
+                    evaluated.insert(name, list);
+                }
+                continue;
+            }
+            let name = match self.text(key)? {
+                Value::String(name) => name,
+                other => {
+                    return Err(EvaluationError::invalid(format!(
+                        "a name is {}; allowed is a string",
+                        kind_of(&other)
+                    )));
+                }
+            };
+            evaluated.insert(name, self.value(value).map_err(|error| error.at(key))?);
+        }
+        Ok(Value::Object(evaluated))
+    }
+
+    /// The name of a loop's property, and its elements.
+    fn property_loop(&self, one: &Value) -> Result<(String, Value), EvaluationError> {
+        let name = one["name"].as_str().unwrap_or_default().to_owned();
+        let count = self.count(&one["count"]).map_err(|error| error.at(format!("copy {name}")))?;
+        let mut list = Vec::new();
+        for index in 0..count {
+            let local = self.local.in_copy(&name, index);
+            list.push(Scope { local: &local, ..*self }.value(&one["input"])?);
+        }
+        self.shared.spend(&Value::Null)?;
+        Ok((name, Value::Array(list)))
+    }
+
+    /// The count of a loop.
+    pub(crate) fn count(&self, count: &Value) -> Result<i64, EvaluationError> {
+        match self.value(count)?.as_i64() {
+            Some(count) if (0..=COPIES_MAX).contains(&count) => Ok(count),
+            Some(count) => {
+                Err(EvaluationError::invalid(format!("the count of a loop is {count}; allowed are 0 to {COPIES_MAX}")))
+            }
+            None => Err(EvaluationError::invalid("the count of a loop is not a number; allowed is a whole number")),
+        }
+    }
+
+    /// A text, which may be an expression.
+    pub(crate) fn text(&self, text: &str) -> Result<Value, EvaluationError> {
+        if let Some(literal) = text.strip_prefix("[[") {
+            return Ok(format!("[{literal}").into());
+        }
+        let Some(inner) = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) else {
+            return Ok(text.into());
+        };
+        let result = parse(inner).and_then(|expression| self.expression(&expression));
+        result.map_err(|error| {
+            let shown: String = text.chars().take(SHOWN_CHARS).collect();
+            let is_whole = shown.len() == text.len();
+            error.at(format!("the expression {shown}{}", if is_whole { "" } else { "…" }))
+        })
+    }
+
+    /// Evaluates an expression.
+    pub(crate) fn expression(&self, expression: &Expression) -> Result<Value, EvaluationError> {
+        self.descend(|| match expression {
+            Expression::Text(text) => Ok(text.as_str().into()),
+            Expression::Number(number) => Ok((*number).into()),
+            Expression::Call { function, arguments } => {
+                let value = functions::call(self, function, arguments)?;
+                self.shared.spend(&value)?;
+                Ok(value)
+            }
+            Expression::Property(base, name) => property(&self.expression(base)?, name),
+            Expression::Element(base, index) => element(&self.expression(base)?, &self.expression(index)?),
+        })
+    }
+
+    /// The value of a parameter.
+    pub(crate) fn parameter(&self, name: &str) -> Result<Value, EvaluationError> {
+        let named = self.frame.parameters.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        match named {
+            Some((_, Parameter::Given(value))) => Ok(value.clone()),
+            Some((known, Parameter::Default(value))) => {
+                self.remember(&format!("default value of the parameter '{known}'"), value)
+            }
+            None => Err(EvaluationError::invalid(format!("there is no parameter '{name}'"))),
+        }
+    }
+
+    /// The value of a variable.
+    pub(crate) fn variable(&self, name: &str) -> Result<Value, EvaluationError> {
+        let variables = &self.frame.variables;
+        if let Some((known, value)) = variables.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)) {
+            return self.remember(&format!("variable '{known}'"), value);
+        }
+        let loops = variables.iter().filter_map(|(key, value)| loops(key, value)).flatten();
+        let named = loops.into_iter().find(|one| one["name"].as_str().is_some_and(|of| of.eq_ignore_ascii_case(name)));
+        match named {
+            Some(one) => {
+                let whole = Value::Object(Map::from_iter([("copy".to_owned(), Value::Array(vec![one.clone()]))]));
+                let evaluated = self.remember(&format!("variable '{name}'"), &whole)?;
+                property(&evaluated, name)
+            }
+            None => Err(EvaluationError::invalid(format!("there is no variable '{name}'"))),
+        }
+    }
+
+    /// Evaluates a parameter or variable once.
+    fn remember(&self, key: &str, value: &Value) -> Result<Value, EvaluationError> {
+        let known = self.frame.results.borrow().get(key).cloned();
+        match known {
+            Some(Some(value)) => return Ok(value),
+            Some(None) => return Err(EvaluationError::invalid(format!("the {key} refers to itself"))),
+            None => {}
+        }
+        self.frame.results.borrow_mut().insert(key.to_owned(), None);
+        // Neither sees the loops and lambdas around the place that uses it.
+        let result = Scope { local: &Local::default(), ..*self }.value(value);
+        let mut results = self.frame.results.borrow_mut();
+        match &result {
+            Ok(value) => results.insert(key.to_owned(), Some(value.clone())),
+            Err(_) => results.remove(key),
+        };
+        drop(results);
+        result.map_err(|error| error.at(format!("the {key}")))
+    }
+}
+
+/// The loops of a key `copy`.
+fn loops<'a>(key: &str, value: &'a Value) -> Option<&'a Vec<Value>> {
+    let list = value.as_array().filter(|list| key.eq_ignore_ascii_case("copy") && !list.is_empty())?;
+    list.iter().all(|one| one["name"].is_string() && one.get("count").is_some()).then_some(list)
+}
+
+/// `value.name`
+pub(crate) fn property(value: &Value, name: &str) -> Result<Value, EvaluationError> {
+    match value {
+        Value::Object(object) => entry(object, name).cloned().ok_or_else(|| {
+            let names: Vec<&str> = object.keys().map(String::as_str).take(20).collect();
+            EvaluationError::invalid(format!("the object has no property '{name}'; it has {}", names.join(", ")))
+        }),
+        other => {
+            let problem = format!("'.{name}' follows {}; allowed is an object", kind_of(other));
+            Err(EvaluationError::invalid(problem))
+        }
+    }
+}
+
+/// `value[index]`
+pub(crate) fn element(value: &Value, index: &Value) -> Result<Value, EvaluationError> {
+    match (value, index) {
+        (Value::Array(list), Value::Number(number)) => {
+            let found = number.as_u64().and_then(|index| list.get(usize::try_from(index).ok()?));
+            found.cloned().ok_or_else(|| {
+                EvaluationError::invalid(format!("the index {number} is outside of an array of {}", list.len()))
+            })
+        }
+        (Value::Object(_), Value::String(name)) => property(value, name),
+        (value, index) => {
+            let problem = format!(
+                "[{}] follows {}; allowed are the number of an element and the name of a property",
+                kind_of(index),
+                kind_of(value)
+            );
+            Err(EvaluationError::invalid(problem))
+        }
+    }
+}

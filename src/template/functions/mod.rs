@@ -1,0 +1,217 @@
+//! The functions of expressions: one table, and a module for each kind.
+
+mod lambda;
+mod list;
+mod number;
+mod resource;
+mod text;
+mod time;
+
+use std::ops::RangeInclusive;
+
+use serde_json::{Map, Value};
+
+use super::{EvaluationError, evaluate::Local, evaluate::Scope, expression::Expression, kind_of};
+use crate::parameters;
+
+type Evaluated = Result<Value, EvaluationError>;
+
+/// A function.
+struct Function {
+    name: &'static str,
+    /// How many arguments it takes.
+    arguments: RangeInclusive<usize>,
+    body: Body,
+}
+
+enum Body {
+    /// Its result depends on its arguments only.
+    Values(fn(&Arguments<'_>) -> Evaluated),
+    /// Its result depends on the template, too.
+    Scoped(fn(&Scope<'_>, &Arguments<'_>) -> Evaluated),
+    /// It evaluates its arguments itself, perhaps not all of them.
+    Lazy(fn(&Scope<'_>, &[Expression]) -> Evaluated),
+}
+
+const fn values(
+    name: &'static str,
+    arguments: RangeInclusive<usize>,
+    body: fn(&Arguments<'_>) -> Evaluated,
+) -> Function {
+    Function { name, arguments, body: Body::Values(body) }
+}
+
+const fn scoped(
+    name: &'static str,
+    arguments: RangeInclusive<usize>,
+    body: fn(&Scope<'_>, &Arguments<'_>) -> Evaluated,
+) -> Function {
+    Function { name, arguments, body: Body::Scoped(body) }
+}
+
+const fn lazy(
+    name: &'static str,
+    arguments: RangeInclusive<usize>,
+    body: fn(&Scope<'_>, &[Expression]) -> Evaluated,
+) -> Function {
+    Function { name, arguments, body: Body::Lazy(body) }
+}
+
+const MANY: usize = usize::MAX;
+
+/// All functions, except `list…`, whose name has the action.
+static FUNCTIONS: [&[Function]; 6] =
+    [text::FUNCTIONS, list::FUNCTIONS, number::FUNCTIONS, lambda::FUNCTIONS, time::FUNCTIONS, resource::FUNCTIONS];
+
+/// The names of all functions in alphabetical order.
+pub fn function_names() -> Vec<&'static str> {
+    let mut names: Vec<&str> = FUNCTIONS.iter().flat_map(|some| some.iter()).map(|function| function.name).collect();
+    names.push("list*");
+    names.sort_unstable_by_key(|name| name.to_ascii_lowercase());
+    names
+}
+
+/// Functions of Azure that make no sense here, and why.
+const REFUSED: [(&str, &str); 9] = [
+    ("managementGroup", "there are no management groups"),
+    ("managementGroupResourceId", "there are no management groups"),
+    ("toLogicalZone", "there are no zones"),
+    ("toLogicalZones", "there are no zones"),
+    ("toPhysicalZone", "there are no zones"),
+    ("toPhysicalZones", "there are no zones"),
+    ("cidrHost", "there are no networks"),
+    ("cidrSubnet", "there are no networks"),
+    ("parseCidr", "there are no networks"),
+];
+
+/// Calls a function.
+pub(crate) fn call(scope: &Scope<'_>, name: &str, arguments: &[Expression]) -> Evaluated {
+    if name.contains('.') {
+        return call_own(scope, name, arguments);
+    }
+    let all = FUNCTIONS.iter().flat_map(|some| some.iter());
+    let Some(function) = all.into_iter().find(|function| function.name.eq_ignore_ascii_case(name)) else {
+        return resource::list_action(scope, name, arguments).unwrap_or_else(|| Err(unknown(name)));
+    };
+    let count = arguments.len();
+    if !function.arguments.contains(&count) {
+        return Err(EvaluationError::invalid(format!(
+            "{} has {count} arguments; {}",
+            function.name,
+            allowed(&function.arguments)
+        )));
+    }
+    let evaluate = || {
+        let values: Result<_, _> = arguments.iter().map(|argument| scope.expression(argument)).collect();
+        Ok(Arguments { scope, function: function.name, values: values? })
+    };
+    match function.body {
+        Body::Values(body) => body(&evaluate()?),
+        Body::Scoped(body) => body(scope, &evaluate()?),
+        Body::Lazy(body) => body(scope, arguments),
+    }
+}
+
+fn allowed(arguments: &RangeInclusive<usize>) -> String {
+    match (*arguments.start(), *arguments.end()) {
+        (least, most) if least == most => format!("allowed are {least}"),
+        (least, MANY) => format!("allowed are {least} or more"),
+        (least, most) => format!("allowed are {least} to {most}"),
+    }
+}
+
+fn unknown(name: &str) -> EvaluationError {
+    let refused = REFUSED.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+    EvaluationError::invalid(match refused {
+        Some((known, reason)) => format!("the function {known} is not supported: {reason}"),
+        None => format!("the function {name} is not known; allowed are {}", function_names().join(", ")),
+    })
+}
+
+/// Calls a function of the template.
+fn call_own(scope: &Scope<'_>, name: &str, arguments: &[Expression]) -> Evaluated {
+    let function = scope.frame.functions.get(&name.to_ascii_lowercase());
+    let function = function.ok_or_else(|| EvaluationError::invalid(format!("the template has no function {name}")))?;
+    let empty = Vec::new();
+    let declared = function["parameters"].as_array().unwrap_or(&empty);
+    if declared.len() != arguments.len() {
+        let problem = format!("{name} has {} arguments; allowed are {}", arguments.len(), declared.len());
+        return Err(EvaluationError::invalid(problem));
+    }
+    let mut frame = super::evaluate::Frame { functions: scope.frame.functions.clone(), ..Default::default() };
+    for (parameter, argument) in declared.iter().zip(arguments) {
+        let known = parameter["name"].as_str().unwrap_or_default().to_owned();
+        let value = scope.expression(argument)?;
+        parameters::check_type(parameter, &value)
+            .map_err(|error| error.at(format!("the parameter {known} of {name}")))?;
+        frame.parameters.insert(known, super::evaluate::Parameter::Given(value));
+    }
+    let own = Scope { frame: &frame, local: &Local::default(), shared: scope.shared };
+    own.value(&function["output"]["value"]).map_err(|error| error.at(format!("the function {name}")))
+}
+
+/// The arguments of a call.
+struct Arguments<'a> {
+    scope: &'a Scope<'a>,
+    function: &'static str,
+    values: Vec<Value>,
+}
+
+impl Arguments<'_> {
+    fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// An error that names the function.
+    fn invalid(&self, what: impl std::fmt::Display) -> EvaluationError {
+        EvaluationError::invalid(format!("{}: {what}", self.function))
+    }
+
+    fn wrong(&self, index: usize, allowed: &str) -> EvaluationError {
+        let kind = self.values.get(index).map_or("missing", kind_of);
+        self.invalid(format!("the argument {} is {kind}; allowed is {allowed}", index + 1))
+    }
+
+    fn value(&self, index: usize) -> Result<&Value, EvaluationError> {
+        self.values.get(index).ok_or_else(|| self.wrong(index, "a value"))
+    }
+
+    fn text(&self, index: usize) -> Result<&str, EvaluationError> {
+        self.value(index)?.as_str().ok_or_else(|| self.wrong(index, "a string"))
+    }
+
+    /// The text of an argument from `from` on, of each.
+    fn texts(&self, from: usize) -> Result<Vec<String>, EvaluationError> {
+        (from..self.len()).map(|index| self.as_text(index)).collect()
+    }
+
+    /// A string, or a number or boolean as text.
+    fn as_text(&self, index: usize) -> Result<String, EvaluationError> {
+        match self.value(index)? {
+            Value::String(text) => Ok(text.clone()),
+            value @ (Value::Number(_) | Value::Bool(_)) => Ok(text::text_of(value)),
+            Value::Null | Value::Array(_) | Value::Object(_) => Err(self.wrong(index, "a string")),
+        }
+    }
+
+    fn whole(&self, index: usize) -> Result<i64, EvaluationError> {
+        self.value(index)?.as_i64().ok_or_else(|| self.wrong(index, "a whole number"))
+    }
+
+    fn flag(&self, index: usize) -> Result<bool, EvaluationError> {
+        self.value(index)?.as_bool().ok_or_else(|| self.wrong(index, "a boolean"))
+    }
+
+    fn list(&self, index: usize) -> Result<&Vec<Value>, EvaluationError> {
+        self.value(index)?.as_array().ok_or_else(|| self.wrong(index, "an array"))
+    }
+
+    fn object(&self, index: usize) -> Result<&Map<String, Value>, EvaluationError> {
+        self.value(index)?.as_object().ok_or_else(|| self.wrong(index, "an object"))
+    }
+
+    /// Refuses a result of this size, if it is too large.
+    fn reserve(&self, size: usize) -> Result<(), EvaluationError> {
+        self.scope.shared.reserve(size)
+    }
+}

@@ -1,0 +1,173 @@
+//! Functions of the deployment and of resources: their ids and states.
+
+use serde_json::{Map, Value, json};
+
+use super::{Arguments, Evaluated, Expression, Function, MANY, Scope, scoped};
+use crate::{EvaluationError, StateKey};
+
+#[rustfmt::skip]
+pub(super) const FUNCTIONS: &[Function] = &[
+    scoped("deployer", 0..=0, |scope, _| Ok(json!({"tenantId": scope.shared.context.tenant, "objectId": scope.shared.context.tenant}))),
+    scoped("deployment", 0..=0, deployment),
+    scoped("environment", 0..=0, |scope, _| Ok(scope.shared.context.environment.clone())),
+    scoped("extensionResourceId", 3..=MANY, |_, a| Ok(format!("{}{}", a.text(0)?, provider_path(a, 1)?).into())),
+    scoped("fail", 1..=1, |_, a| Err(a.invalid(a.text(0)?))),
+    scoped("parameters", 1..=1, |scope, a| scope.parameter(a.text(0)?)),
+    scoped("pickZones", 3..=5, |_, _| Ok(json!([]))),
+    scoped("providers", 1..=2, providers),
+    scoped("reference", 1..=3, reference),
+    scoped("references", 1..=2, references),
+    scoped("resourceGroup", 0..=0, resource_group),
+    scoped("resourceId", 2..=MANY, resource_id),
+    scoped("subscription", 0..=0, subscription),
+    scoped("subscriptionResourceId", 2..=MANY, subscription_resource_id),
+    scoped("tenant", 0..=0, tenant),
+    scoped("tenantResourceId", 2..=MANY, |_, a| Ok(provider_path(a, 0)?.into())),
+    scoped("variables", 1..=1, |scope, a| scope.variable(a.text(0)?)),
+];
+
+fn deployment(scope: &Scope<'_>, _: &Arguments<'_>) -> Evaluated {
+    let frame = scope.frame;
+    Ok(json!({"name": frame.deployment, "properties": {
+        "template": frame.template, "templateHash": "", "mode": "Incremental", "provisioningState": "Accepted",
+    }}))
+}
+
+fn resource_group(scope: &Scope<'_>, _: &Arguments<'_>) -> Evaluated {
+    let (frame, context) = (scope.frame, scope.shared.context);
+    Ok(json!({
+        "id": format!("/subscriptions/{}/resourceGroups/{}", frame.subscription, frame.resource_group),
+        "name": frame.resource_group,
+        "type": "Microsoft.Resources/resourceGroups",
+        "location": context.location,
+        "tags": context.tags,
+        "properties": {"provisioningState": "Succeeded"},
+    }))
+}
+
+fn subscription(scope: &Scope<'_>, _: &Arguments<'_>) -> Evaluated {
+    let id = &scope.frame.subscription;
+    Ok(json!({
+        "id": format!("/subscriptions/{id}"),
+        "subscriptionId": id,
+        "tenantId": scope.shared.context.tenant,
+        "displayName": id,
+    }))
+}
+
+fn tenant(scope: &Scope<'_>, _: &Arguments<'_>) -> Evaluated {
+    let id = &scope.shared.context.tenant;
+    Ok(json!({"id": format!("/tenants/{id}"), "tenantId": id, "displayName": "gridhook", "countryCode": ""}))
+}
+
+/// `/providers/TYPE/NAME…`, from the argument with the type on.
+fn provider_path(a: &Arguments<'_>, at: usize) -> Result<String, EvaluationError> {
+    let kind = a.text(at)?;
+    let names = a.texts(at + 1)?;
+    let mut words = kind.split('/');
+    let provider = words.next().unwrap_or_default();
+    let types: Vec<&str> = words.collect();
+    if types.is_empty() || types.len() != names.len() {
+        let problem = format!(
+            "the type {kind} has {} levels below its provider and there are {} names",
+            types.len(),
+            names.len()
+        );
+        return Err(a.invalid(problem));
+    }
+    let pairs: String = types.iter().zip(names).map(|(word, name)| format!("/{word}/{name}")).collect();
+    Ok(format!("/providers/{provider}{pairs}"))
+}
+
+/// The place of the type among arguments that may begin with an Azure subscription and a resource group.
+fn place_of_type(a: &Arguments<'_>, most: usize) -> Result<usize, EvaluationError> {
+    let place = a.values.iter().position(|value| value.as_str().is_some_and(|text| text.contains('/')));
+    place.filter(|place| *place <= most).ok_or_else(|| a.invalid("it has no type such as Microsoft.EventGrid/topics"))
+}
+
+/// `resourceId('Microsoft.EventGrid/topics', 'orders')`, with an optional Azure subscription and resource group before.
+fn resource_id(scope: &Scope<'_>, a: &Arguments<'_>) -> Evaluated {
+    let at = place_of_type(a, 2)?;
+    let own = [&scope.frame.subscription, &scope.frame.resource_group].map(String::as_str);
+    let [subscription, group] = match at {
+        0 => own,
+        1 => [own[0], a.text(0)?],
+        _ => [a.text(0)?, a.text(1)?],
+    };
+    Ok(format!("/subscriptions/{subscription}/resourceGroups/{group}{}", provider_path(a, at)?).into())
+}
+
+fn subscription_resource_id(scope: &Scope<'_>, a: &Arguments<'_>) -> Evaluated {
+    let at = place_of_type(a, 1)?;
+    let subscription = if at == 0 { &scope.frame.subscription } else { a.text(0)? };
+    Ok(format!("/subscriptions/{subscription}{}", provider_path(a, at)?).into())
+}
+
+fn providers(_: &Scope<'_>, a: &Arguments<'_>) -> Evaluated {
+    let kind = |name: &str| json!({"resourceType": name, "locations": ["local"], "apiVersions": ["2025-02-15"]});
+    match a.len() {
+        1 => Ok(json!({"namespace": a.text(0)?, "resourceTypes": []})),
+        _ => Ok(kind(a.text(1)?)),
+    }
+}
+
+/// The ids that a symbolic name, a name in the template or an id stands for.
+fn ids_of(scope: &Scope<'_>, a: &Arguments<'_>) -> Result<Vec<String>, EvaluationError> {
+    let given = a.text(0)?;
+    if given.starts_with('/') {
+        return Ok(vec![given.to_owned()]);
+    }
+    let ids = scope.frame.ids.borrow().get(&given.to_ascii_lowercase()).cloned();
+    if let Some(ids) = ids {
+        return Ok(ids);
+    }
+    let group = format!("/subscriptions/{}/resourceGroups/{}", scope.frame.subscription, scope.frame.resource_group);
+    match given.split_once('/') {
+        // `Microsoft.EventGrid/topics/orders`
+        Some((provider, _)) if provider.contains('.') => Ok(vec![format!("{group}/providers/{given}")]),
+        _ => Err(a.invalid(format!("the template has no resource '{given}'"))),
+    }
+}
+
+fn state(scope: &Scope<'_>, key: StateKey) -> Evaluated {
+    let known = scope.shared.states.borrow().get(&key).cloned();
+    known.ok_or(EvaluationError::Unknown(key))
+}
+
+/// The properties of a resource, or the whole resource with `Full`.
+fn reference(scope: &Scope<'_>, a: &Arguments<'_>) -> Evaluated {
+    let ids = ids_of(scope, a)?;
+    let [id] = &ids[..] else {
+        return Err(a.invalid(format!("'{}' is a loop; use references, or name one of its resources", a.text(0)?)));
+    };
+    let is_whole = a.values.iter().skip(1).any(is_full);
+    Ok(referred(state(scope, StateKey::get(id))?, is_whole))
+}
+
+fn references(scope: &Scope<'_>, a: &Arguments<'_>) -> Evaluated {
+    let is_whole = a.values.iter().skip(1).any(is_full);
+    let states = ids_of(scope, a)?.into_iter().map(|id| Ok(referred(state(scope, StateKey::get(&id))?, is_whole)));
+    states.collect()
+}
+
+fn is_full(argument: &Value) -> bool {
+    argument.as_str().is_some_and(|text| text.eq_ignore_ascii_case("full"))
+}
+
+fn referred(mut state: Value, is_whole: bool) -> Value {
+    if is_whole { state } else { state.get_mut("properties").map_or_else(|| Map::new().into(), Value::take) }
+}
+
+/// `listKeys(id, apiVersion)` and any other action whose name begins with `list`; [`None`] for other functions.
+pub(super) fn list_action(scope: &Scope<'_>, name: &str, arguments: &[Expression]) -> Option<Evaluated> {
+    let begin = name.get(..4).filter(|begin| begin.eq_ignore_ascii_case("list"))?;
+    let action = format!("{}{}", begin.to_ascii_lowercase(), &name[4..]);
+    Some(evaluate_action(scope, action, arguments))
+}
+
+fn evaluate_action(scope: &Scope<'_>, action: String, arguments: &[Expression]) -> Evaluated {
+    let values: Result<Vec<Value>, _> = arguments.iter().map(|argument| scope.expression(argument)).collect();
+    let a = Arguments { scope, function: "list*", values: values? };
+    let [id] = &ids_of(scope, &a)?[..] else { return Err(a.invalid("the name is that of a loop")) };
+    state(scope, StateKey { id: id.to_ascii_lowercase(), action: Some(action) })
+}

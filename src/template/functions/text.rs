@@ -1,0 +1,289 @@
+//! Functions of strings, and of what is like strings: base64, URIs, hashes and JSON.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use ring::digest;
+use serde_json::Value;
+
+use super::{Arguments, Evaluated, Function, MANY, Scope, scoped, values};
+use crate::kind_of;
+
+#[rustfmt::skip]
+pub(super) const FUNCTIONS: &[Function] = &[
+    values("base64", 1..=1, |a| Ok(STANDARD.encode(a.text(0)?).into())),
+    values("base64ToJson", 1..=1, |a| parse_json(a, &decode(a)?)),
+    values("base64ToString", 1..=1, |a| Ok(decode(a)?.into())),
+    values("dataUri", 1..=1, |a| Ok(format!("data:text/plain;charset=utf8;base64,{}", STANDARD.encode(a.text(0)?)).into())),
+    values("dataUriToString", 1..=1, data_uri_to_string),
+    values("endsWith", 2..=2, |a| Ok(a.text(0)?.to_lowercase().ends_with(&a.text(1)?.to_lowercase()).into())),
+    values("format", 1..=MANY, format_text),
+    values("guid", 1..=MANY, |a| Ok(name_based_uuid(&a.texts(0)?.join("-")).into())),
+    values("indexOf", 2..=2, |a| index_of(a, false)),
+    values("join", 2..=2, join),
+    values("json", 1..=1, |a| parse_json(a, a.text(0)?)),
+    values("lastIndexOf", 2..=2, |a| index_of(a, true)),
+    scoped("newGuid", 0..=0, new_guid),
+    values("padLeft", 2..=3, pad_left),
+    values("replace", 3..=3, replace),
+    values("split", 2..=2, split),
+    values("startsWith", 2..=2, |a| Ok(a.text(0)?.to_lowercase().starts_with(&a.text(1)?.to_lowercase()).into())),
+    values("string", 1..=1, |a| Ok(text_of(a.value(0)?).into())),
+    values("substring", 2..=3, substring),
+    values("toLower", 1..=1, |a| Ok(a.text(0)?.to_lowercase().into())),
+    values("toUpper", 1..=1, |a| Ok(a.text(0)?.to_uppercase().into())),
+    values("trim", 1..=1, |a| Ok(a.text(0)?.trim().into())),
+    values("uniqueString", 1..=MANY, |a| Ok(unique_text(&a.texts(0)?.join("-")).into())),
+    values("uri", 2..=2, join_uri),
+    values("uriComponent", 1..=1, |a| Ok(utf8_percent_encode(a.text(0)?, COMPONENT).to_string().into())),
+    values("uriComponentToString", 1..=1, |a| Ok(percent_decode_str(a.text(0)?).decode_utf8_lossy().into_owned().into())),
+];
+
+/// The characters that `uriComponent` escapes.
+const COMPONENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// The namespace of the UUIDs that `guid` returns in Azure.
+const GUID_NAMESPACE: u128 = 0x11fb_06fb_712d_4ddd_98c7_e71b_bd58_8830;
+
+/// A value as text: strings as they are, others as JSON, booleans as in Azure.
+pub(super) fn text_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Bool(true) => "True".to_owned(),
+        Value::Bool(false) => "False".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn decode(a: &Arguments<'_>) -> Result<String, crate::EvaluationError> {
+    let bytes = STANDARD.decode(a.text(0)?).map_err(|_| a.invalid("the argument is not base64"))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn parse_json(a: &Arguments<'_>, text: &str) -> Evaluated {
+    // The error of the parser would show a part of the text, which may be secret.
+    serde_json::from_str(text).map_err(|_| a.invalid("the argument is not JSON"))
+}
+
+fn data_uri_to_string(a: &Arguments<'_>) -> Evaluated {
+    let problem =
+        || a.invalid("the argument is not a data URI; expected, for example, data:text/plain;base64,SGVsbG8=");
+    let (head, data) = a.text(0)?.strip_prefix("data:").and_then(|rest| rest.split_once(',')).ok_or_else(problem)?;
+    if head.ends_with(";base64") {
+        let bytes = STANDARD.decode(data).map_err(|_| problem())?;
+        return Ok(String::from_utf8_lossy(&bytes).into_owned().into());
+    }
+    Ok(percent_decode_str(data).decode_utf8_lossy().into_owned().into())
+}
+
+/// `format('{0}-{1:D3}', …)`: `{{` and `}}` stand for brackets.
+fn format_text(a: &Arguments<'_>) -> Evaluated {
+    let pattern = a.text(0)?;
+    let mut text = String::new();
+    let mut rest = pattern;
+    while let Some(at) = rest.find(['{', '}']) {
+        text.push_str(&rest[..at]);
+        let bracket = &rest[at..=at];
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix(bracket) {
+            text.push_str(bracket);
+            rest = after;
+            continue;
+        }
+        let item = rest.split_once('}').filter(|_| bracket == "{");
+        let (item, after) = item.ok_or_else(|| a.invalid("a bracket of the pattern has no partner; write {{ or }}"))?;
+        text.push_str(&format_item(a, item)?);
+        a.reserve(text.len())?;
+        rest = after;
+    }
+    text.push_str(rest);
+    Ok(text.into())
+}
+
+/// `0`, `0:D3`, `0,8`
+fn format_item(a: &Arguments<'_>, item: &str) -> Result<String, crate::EvaluationError> {
+    let (place, form) = item.split_once(':').map_or((item, ""), |(place, form)| (place, form));
+    let (index, width) = place.split_once(',').map_or((place, "0"), |(index, width)| (index, width));
+    let index: Option<usize> = index.trim().parse().ok();
+    let width: Option<i32> = width.trim().parse().ok().filter(|width: &i32| width.unsigned_abs() <= 1_000);
+    let (Some(index), Some(width)) = (index, width) else {
+        return Err(a.invalid(format!("{{{item}}} is not an item of a pattern; expected, for example, {{0}}")));
+    };
+    let missing = || a.invalid(format!("the pattern has {{{index}}}, and there are {} values", a.len() - 1));
+    let value = a.values.get(index + 1).ok_or_else(missing)?;
+    let digits: Option<usize> = form.get(1..).filter(|rest| !rest.is_empty()).and_then(|rest| rest.parse().ok());
+    let digits = digits.unwrap_or(0).min(1_000);
+    let text = match (form.chars().next(), value.as_i64()) {
+        (None, _) => match value {
+            Value::Null => String::new(),
+            other => text_of(other),
+        },
+        (Some('D' | 'd'), Some(number)) if number < 0 => format!("-{:0digits$}", number.unsigned_abs()),
+        (Some('D' | 'd'), Some(number)) => format!("{number:0digits$}"),
+        (Some('X'), Some(number)) => format!("{number:0digits$X}"),
+        (Some('x'), Some(number)) => format!("{number:0digits$x}"),
+        _ => {
+            return Err(a.invalid(format!(
+                "the format '{form}' is not supported for {}; allowed are D and X for whole numbers",
+                kind_of(value)
+            )));
+        }
+    };
+    let size = width.unsigned_abs() as usize;
+    Ok(if width < 0 { format!("{text:<size$}") } else { format!("{text:>size$}") })
+}
+
+/// A UUID of version 5.
+pub(super) fn name_based_uuid(name: &str) -> String {
+    let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
+    context.update(&GUID_NAMESPACE.to_be_bytes());
+    context.update(name.as_bytes());
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&context.finish().as_ref()[..16]);
+    bytes[6] = bytes[6] & 0x0f | 0x50;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex = format!("{:032x}", u128::from_be_bytes(bytes));
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+fn new_guid(scope: &Scope<'_>, _: &Arguments<'_>) -> Evaluated {
+    let number = scope.shared.guids.get();
+    scope.shared.guids.set(number + 1);
+    Ok(name_based_uuid(&format!("{}-{number}", scope.shared.context.seed)).into())
+}
+
+/// The 13 characters that Azure derives from a text: MurmurHash3 in a variant of 64 bits, in base 32.
+fn unique_text(text: &str) -> String {
+    let mut hash = murmur(text.as_bytes());
+    let mut unique = String::new();
+    for _ in 0..13 {
+        unique.push(char::from(b"abcdefghijklmnopqrstuvwxyz234567"[(hash >> 59) as usize]));
+        hash <<= 5;
+    }
+    unique
+}
+
+fn murmur(data: &[u8]) -> u64 {
+    const C1: u32 = 0x239b_961b;
+    const C2: u32 = 0xab0e_9789;
+    let first = |word: u32| word.wrapping_mul(C1).rotate_left(15).wrapping_mul(C2);
+    let second = |word: u32| word.wrapping_mul(C2).rotate_left(17).wrapping_mul(C1);
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
+    let mut low: u32 = 0;
+    let mut high: u32 = 0;
+    let chunks = data.chunks_exact(8);
+    let tail = chunks.remainder();
+    for chunk in chunks {
+        low = (low ^ first(word(&chunk[..4]))).rotate_left(19).wrapping_add(high);
+        low = low.wrapping_mul(5).wrapping_add(0x561c_cd1b);
+        high = (high ^ second(word(&chunk[4..]))).rotate_left(13).wrapping_add(low);
+        high = high.wrapping_mul(5).wrapping_add(0x0bca_a747);
+    }
+    if !tail.is_empty() {
+        low ^= first(word(&tail[..tail.len().min(4)]));
+    }
+    if tail.len() > 4 {
+        high ^= second(word(&tail[4..]));
+    }
+    // The hash of ARM takes 32 bits of the length.
+    let length = data.len() as u32;
+    low = (low ^ length).wrapping_add(high ^ length);
+    high = (high ^ length).wrapping_add(low);
+    low = scramble(low);
+    high = scramble(high);
+    low = low.wrapping_add(high);
+    high = high.wrapping_add(low);
+    u64::from(high) << 32 | u64::from(low)
+}
+
+fn scramble(word: u32) -> u32 {
+    let word = (word ^ word >> 16).wrapping_mul(0x85eb_ca6b);
+    let word = (word ^ word >> 13).wrapping_mul(0xc2b2_ae35);
+    word ^ word >> 16
+}
+
+/// The place of a text without regard to case, or of an element; -1 without one.
+fn index_of(a: &Arguments<'_>, is_last: bool) -> Evaluated {
+    if let Value::Array(list) = a.value(0)? {
+        let wanted = a.value(1)?;
+        let place = if is_last {
+            list.iter().rposition(|one| one == wanted)
+        } else {
+            list.iter().position(|one| one == wanted)
+        };
+        return Ok(place.map_or(-1, |place| i64::try_from(place).unwrap_or(-1)).into());
+    }
+    let (text, wanted) = (a.text(0)?.to_lowercase(), a.text(1)?.to_lowercase());
+    let place = if is_last { text.rfind(&wanted) } else { text.find(&wanted) };
+    let chars = place.map_or(-1, |place| i64::try_from(text[..place].chars().count()).unwrap_or(-1));
+    Ok(chars.into())
+}
+
+fn join(a: &Arguments<'_>) -> Evaluated {
+    let mut text = String::new();
+    let separator = a.text(1)?;
+    for (index, one) in a.list(0)?.iter().enumerate() {
+        text.push_str(if index > 0 { separator } else { "" });
+        text.push_str(&text_of(one));
+        a.reserve(text.len())?;
+    }
+    Ok(text.into())
+}
+
+fn pad_left(a: &Arguments<'_>) -> Evaluated {
+    let text = a.as_text(0)?;
+    let width = usize::try_from(a.whole(1)?).unwrap_or(0);
+    a.reserve(width)?;
+    let padding = if a.len() > 2 { a.as_text(2)? } else { " ".to_owned() };
+    let missing = width.saturating_sub(text.chars().count());
+    match padding.chars().count() {
+        1 => Ok(format!("{}{text}", padding.repeat(missing)).into()),
+        count => Err(a.invalid(format!("the padding has {count} characters; allowed is 1"))),
+    }
+}
+
+fn replace(a: &Arguments<'_>) -> Evaluated {
+    let (text, old, new) = (a.text(0)?, a.text(1)?, a.text(2)?);
+    if old.is_empty() {
+        return Err(a.invalid("the text to replace is empty"));
+    }
+    a.reserve(text.len().saturating_mul(new.len().max(1)) / old.len())?;
+    Ok(text.replace(old, new).into())
+}
+
+fn split(a: &Arguments<'_>) -> Evaluated {
+    let separators: Vec<&str> = match a.value(1)? {
+        Value::String(one) => vec![one],
+        Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
+        _ => return Err(a.wrong(1, "a string or an array of strings")),
+    };
+    let mut parts = vec![a.text(0)?];
+    for separator in separators.into_iter().filter(|separator| !separator.is_empty()) {
+        parts = parts.into_iter().flat_map(|part| part.split(separator)).collect();
+    }
+    Ok(parts.into_iter().map(Value::from).collect())
+}
+
+fn substring(a: &Arguments<'_>) -> Evaluated {
+    let chars: Vec<char> = a.text(0)?.chars().collect();
+    let start = usize::try_from(a.whole(1)?).ok().filter(|start| *start <= chars.len());
+    let start =
+        start.ok_or_else(|| a.invalid(format!("the start is outside of a string of {} characters", chars.len())))?;
+    let rest = &chars[start..];
+    if a.len() < 3 {
+        return Ok(rest.iter().collect::<String>().into());
+    }
+    let length = usize::try_from(a.whole(2)?).ok().filter(|length| *length <= rest.len());
+    let length = length
+        .ok_or_else(|| a.invalid(format!("the length is more than the {} characters behind the start", rest.len())))?;
+    Ok(rest[..length].iter().collect::<String>().into())
+}
+
+/// Joins a base and a relative URI: what follows the last slash of the base is replaced.
+fn join_uri(a: &Arguments<'_>) -> Evaluated {
+    let (base, relative) = (a.text(0)?, a.text(1)?);
+    let (scheme, rest) = base.split_once("://").ok_or_else(|| a.invalid("the base has no scheme such as https://"))?;
+    let host = rest.split('/').next().unwrap_or_default();
+    let folder = rest.rsplit_once('/').map_or(host, |(folder, _)| folder);
+    let start = if relative.starts_with('/') { host } else { folder };
+    Ok(format!("{scheme}://{start}/{}", relative.trim_start_matches('/')).into())
+}

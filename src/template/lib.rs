@@ -1,0 +1,160 @@
+//! Templates of Azure Resource Manager: evaluates their expressions, and expands loops, conditions, child resources and
+//! nested deployments into a flat list of resources with their bodies, and outputs.
+//!
+//! Invariants:
+//! - pure: no input or output, no clock, no randomness. Time and the seed of `newGuid` are in the [`DeploymentContext`], what
+//!   exists is in [`States`];
+//! - bounded: the depth of expressions and values, the number of calls, the size of all results together, and the number of
+//!   resources;
+//! - no error has a value of a parameter, because it may be secret.
+//!
+//! Functions such as `reference` need the state of a resource. If it is not in [`States`], what needs it is returned as
+//! [`Expansion::pending`]; the caller finds the state, perhaps by creating the resource, and expands the template again.
+
+mod evaluate;
+mod expression;
+mod functions;
+mod naming;
+mod parameters;
+mod resources;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+pub use self::{
+    expression::{Expression, parse},
+    functions::function_names,
+    parameters::{ParameterInput, parameters_of_file},
+    resources::{RESOURCES_MAX, expand},
+};
+
+/// Why an expression or a template has no value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EvaluationError {
+    /// It is invalid: what is wrong, and what is allowed.
+    #[error("{0}")]
+    Invalid(String),
+    /// It needs the state of a resource that is not known.
+    #[error("it needs the state of {}, which does not exist", .0.id)]
+    Unknown(StateKey),
+}
+
+impl EvaluationError {
+    fn invalid(what: impl Into<String>) -> Self {
+        Self::Invalid(what.into())
+    }
+
+    /// The same error with what it concerns before it.
+    fn at(self, at: impl std::fmt::Display) -> Self {
+        match self {
+            Self::Invalid(what) => Self::Invalid(format!("{at}: {what}")),
+            unknown @ Self::Unknown(_) => unknown,
+        }
+    }
+}
+
+/// What a function needs of a resource: the response of a GET, or of a POST of an action.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StateKey {
+    /// The id of the resource in lower case.
+    pub id: String,
+    /// The action such as `listKeys`, or [`None`] for GET.
+    pub action: Option<String>,
+}
+
+impl StateKey {
+    /// The state that a GET of the resource returns.
+    pub fn get(id: &str) -> Self {
+        Self { id: id.to_ascii_lowercase(), action: None }
+    }
+}
+
+/// The known states.
+pub type States = BTreeMap<StateKey, Value>;
+
+/// Where and when a template is deployed.
+#[derive(Clone, Debug)]
+pub struct DeploymentContext {
+    /// The Azure subscription.
+    pub subscription: String,
+    /// The resource group.
+    pub resource_group: String,
+    /// The location of the resource group.
+    pub location: String,
+    /// The tags of the resource group.
+    pub tags: BTreeMap<String, String>,
+    /// The name of the deployment.
+    pub deployment: String,
+    /// The tenant.
+    pub tenant: String,
+    /// What `environment()` returns.
+    pub environment: Value,
+    /// What `utcNow()` returns.
+    pub now: jiff::Timestamp,
+    /// What the results of `newGuid()` are derived from.
+    pub seed: String,
+}
+
+/// A resource of an expanded template.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TemplateResource {
+    /// Its id.
+    pub id: String,
+    /// The whole type such as `Microsoft.EventGrid/topics/eventSubscriptions`.
+    pub kind: String,
+    /// The names of its type's levels, joined with slashes.
+    pub name: String,
+    /// The id of the resource that it extends, if any.
+    pub scope: Option<String>,
+    /// The Azure subscription.
+    pub subscription: String,
+    /// The resource group.
+    pub resource_group: String,
+    /// The body of its PUT request. Of resources of other providers only those are evaluated that are deployments.
+    pub body: Value,
+}
+
+/// Something that needs a state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingValue {
+    /// What it is, such as a resource id or the name of an output.
+    pub what: String,
+    /// The state that it needs.
+    pub needs: StateKey,
+}
+
+/// An expanded template.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Expansion {
+    /// The resources of Event Grid whose values are known, in the order of the template.
+    pub resources: Vec<TemplateResource>,
+    /// Resources of other providers, which are not evaluated.
+    pub foreign: Vec<TemplateResource>,
+    /// Resources and outputs that need a state.
+    pub pending: Vec<PendingValue>,
+    /// The outputs of the template: type and value. Those of a secure type have no value.
+    pub outputs: Map<String, Value>,
+    /// The given or default values of its parameters: type and value. Those of a secure type have no value.
+    pub parameters: Map<String, Value>,
+    /// The values of secure parameters, which must not be shown.
+    pub secrets: Vec<String>,
+}
+
+/// The entry with this key, which ARM compares without case.
+fn entry<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
+    let other = || object.iter().find(|(known, _)| known.eq_ignore_ascii_case(key)).map(|(_, value)| value);
+    object.get(key).or_else(other)
+}
+
+/// The kind of a value, for errors.
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}

@@ -1,0 +1,194 @@
+//! Names of resources: unrolls loops, evaluates conditions, and finds types, names and ids, before any body is evaluated.
+
+use serde_json::{Map, Value};
+
+use super::{
+    EvaluationError,
+    evaluate::Scope,
+    kind_of,
+    resources::{DEPLOYMENTS, Expander, Item, LEVELS_MAX, Place, RESOURCES_MAX, object, shorten},
+};
+
+impl Expander<'_> {
+    /// Finds the names and ids of resources, below a parent if there is one.
+    pub(crate) fn name_all(
+        &mut self,
+        scope: &Scope<'_>,
+        resources: Option<&Value>,
+        place: &Place,
+        parent: Option<&Item>,
+        items: &mut Vec<Item>,
+    ) -> Result<(), EvaluationError> {
+        let all: Vec<(String, &Value)> = match resources {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Array(list)) => list.iter().map(|one| (String::new(), one)).collect(),
+            Some(Value::Object(named)) => named.iter().map(|(symbol, one)| (symbol.clone(), one)).collect(),
+            Some(other) => {
+                let problem = format!("resources is {}; allowed are a list and an object", kind_of(other));
+                return Err(EvaluationError::invalid(problem));
+            }
+        };
+        for (index, (symbol, value)) in all.into_iter().enumerate() {
+            let number = format!("resource {}", index + 1);
+            let title = match value["name"].as_str() {
+                Some(name) => name,
+                None if symbol.is_empty() => &number,
+                None => &symbol,
+            };
+            let resource = object(&number, value)?;
+            self.name_one(scope, &symbol, resource, place, parent, items).map_err(|error| error.at(shorten(title)))?;
+        }
+        Ok(())
+    }
+
+    fn name_one(
+        &mut self,
+        scope: &Scope<'_>,
+        symbol: &str,
+        resource: &Map<String, Value>,
+        place: &Place,
+        parent: Option<&Item>,
+        items: &mut Vec<Item>,
+    ) -> Result<(), EvaluationError> {
+        let Some(copy) = resource.get("copy") else {
+            return self.name_instance(scope, symbol, resource, place, parent, items);
+        };
+        let name = copy["name"].as_str().unwrap_or(symbol);
+        let count = scope.count(&copy["count"])?;
+        scope.frame.ids.borrow_mut().entry(symbol.to_ascii_lowercase()).or_default();
+        for index in 0..count {
+            let local = scope.local.in_copy(name, index);
+            let scope = Scope { local: &local, ..*scope };
+            self.name_instance(&scope, symbol, resource, place, parent, items)?;
+        }
+        Ok(())
+    }
+
+    fn name_instance(
+        &mut self,
+        scope: &Scope<'_>,
+        symbol: &str,
+        resource: &Map<String, Value>,
+        place: &Place,
+        parent: Option<&Item>,
+        items: &mut Vec<Item>,
+    ) -> Result<(), EvaluationError> {
+        let is_wanted = match resource.get("condition").map(|condition| scope.value(condition)).transpose()? {
+            None | Some(Value::Bool(true)) => true,
+            Some(Value::Bool(false)) => false,
+            Some(other) => {
+                return Err(EvaluationError::invalid(format!(
+                    "condition is {}; allowed is a boolean",
+                    kind_of(&other)
+                )));
+            }
+        };
+        // What an unwanted resource has may not be evaluable.
+        if !is_wanted {
+            return Ok(());
+        }
+        self.count += 1;
+        if self.count > RESOURCES_MAX {
+            return Err(EvaluationError::invalid(format!("there are more than {RESOURCES_MAX} resources")));
+        }
+        let text = |key: &str| match resource.get(key).map(|value| scope.value(value)).transpose()? {
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(Value::Null) | None => Ok(None),
+            Some(other) => Err(EvaluationError::invalid(format!("{key} is {}; allowed is a string", kind_of(&other)))),
+        };
+        let kind = text("type")?.ok_or_else(|| EvaluationError::invalid("it has no type"))?;
+        let name = text("name")?.ok_or_else(|| EvaluationError::invalid("it has no name"))?;
+        let mut item = Item {
+            resource: resource.clone(),
+            local: scope.local.clone(),
+            kind,
+            name,
+            id: String::new(),
+            scope: text("scope")?,
+        };
+        if let Some(parent) = parent {
+            item.name_below(parent);
+        }
+        let place = self.place_of(scope, resource, place)?;
+        item.id = item.resource_id(&place)?;
+        let mut ids = scope.frame.ids.borrow_mut();
+        for key in [symbol, &item.name, item.name.rsplit('/').next().unwrap_or_default()] {
+            let known = ids.entry(key.to_ascii_lowercase()).or_default();
+            if !key.is_empty() && !known.contains(&item.id) && (key == symbol || known.is_empty()) {
+                known.push(item.id.clone());
+            }
+        }
+        drop(ids);
+        if resource.get("existing") == Some(&Value::Bool(true)) {
+            return Ok(());
+        }
+        let children = resource.get("resources");
+        if !item.kind.eq_ignore_ascii_case(DEPLOYMENTS) && children.is_some() {
+            if item.name.split('/').count() >= LEVELS_MAX {
+                return Err(EvaluationError::invalid(format!("resources are nested deeper than {LEVELS_MAX} levels")));
+            }
+            let mut below = Vec::new();
+            self.name_all(scope, children, &place, Some(&item), &mut below)?;
+            items.push(item);
+            items.extend(below);
+            return Ok(());
+        }
+        items.push(item);
+        Ok(())
+    }
+
+    /// Where a nested deployment goes: it may name another resource group.
+    pub(crate) fn place_of(
+        &self,
+        scope: &Scope<'_>,
+        resource: &Map<String, Value>,
+        place: &Place,
+    ) -> Result<Place, EvaluationError> {
+        let mut place = place.clone();
+        for (key, target) in [("subscriptionId", &mut place.subscription), ("resourceGroup", &mut place.resource_group)]
+        {
+            if let Some(Value::String(name)) = resource.get(key).map(|value| scope.value(value)).transpose()? {
+                *target = name;
+            }
+        }
+        Ok(place)
+    }
+}
+
+impl Item {
+    /// Adds the type and name of the parent in front, unless the child has them.
+    fn name_below(&mut self, parent: &Item) {
+        if self.scope.is_some() {
+            return;
+        }
+        let is_extension = self.kind.split('/').next().is_some_and(|first| first.contains('.'));
+        if is_extension && self.kind.split('/').count() == self.name.split('/').count() + 1 {
+            let is_below =
+                self.kind.to_ascii_lowercase().starts_with(&format!("{}/", parent.kind.to_ascii_lowercase()));
+            if !is_below {
+                self.scope = Some(parent.id.clone());
+            }
+            return;
+        }
+        self.kind = format!("{}/{}", parent.kind, self.kind);
+        self.name = format!("{}/{}", parent.name, self.name);
+    }
+
+    /// The id: that of what it extends or of its resource group, and its types and names.
+    fn resource_id(&self, place: &Place) -> Result<String, EvaluationError> {
+        let mut words: Vec<&str> = self.kind.split('/').collect();
+        let names: Vec<&str> = self.name.split('/').collect();
+        let provider = words.remove(0);
+        if words.len() != names.len() || words.is_empty() {
+            let problem = format!("its type {} has {} levels and its name {}", self.kind, words.len(), names.len());
+            return Err(EvaluationError::invalid(problem));
+        }
+        let pairs: String = words.iter().zip(names).map(|(word, name)| format!("/{word}/{name}")).collect();
+        let above = match &self.scope {
+            Some(scope) if scope.starts_with('/') => scope.trim_end_matches('/').to_owned(),
+            Some(scope) if !scope.is_empty() => format!("{}/providers/{scope}", place.group()),
+            _ => place.group(),
+        };
+        Ok(format!("{above}/providers/{provider}{pairs}"))
+    }
+}

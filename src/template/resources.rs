@@ -1,0 +1,414 @@
+//! Expands the resources of a template: loops, conditions, child resources and nested deployments.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    DeploymentContext, EvaluationError, Expansion, PendingValue, StateKey, States, TemplateResource,
+    evaluate::{Frame, Local, Parameter, Scope, Shared},
+    kind_of,
+    parameters::{self, ParameterInput},
+};
+
+/// Maximum number of resources of a template with its nested ones, as in Azure.
+pub const RESOURCES_MAX: usize = 800;
+
+/// Maximum depth of child resources and of nested deployments.
+pub(crate) const LEVELS_MAX: usize = 5;
+
+/// The provider whose resources are evaluated.
+const PROVIDER: &str = "Microsoft.EventGrid";
+
+pub(crate) const DEPLOYMENTS: &str = "Microsoft.Resources/deployments";
+
+/// The keys of a resource that its body has.
+const BODY: [&str; 7] = ["location", "tags", "sku", "kind", "extendedLocation", "identity", "properties"];
+
+/// The keys of a resource that are for the deployment.
+const OF_DEPLOYMENT: [&str; 16] = [
+    "apiVersion",
+    "dependsOn",
+    "comments",
+    "metadata",
+    "name",
+    "type",
+    "scope",
+    "condition",
+    "copy",
+    "resources",
+    "existing",
+    "asserts",
+    "@options",
+    "plan",
+    "zones",
+    "managedBy",
+];
+
+/// The keys of a template.
+const TEMPLATE: [&str; 12] = [
+    "$schema",
+    "contentVersion",
+    "languageVersion",
+    "apiProfile",
+    "metadata",
+    "parameters",
+    "variables",
+    "functions",
+    "resources",
+    "outputs",
+    "definitions",
+    "asserts",
+];
+
+/// Expands a template with these parameters.
+///
+/// # Errors
+/// The template or a parameter is invalid.
+pub fn expand(
+    template: &Value,
+    given: &BTreeMap<String, ParameterInput>,
+    context: &DeploymentContext,
+    states: &States,
+) -> Result<Expansion, EvaluationError> {
+    let shared = Shared::new(context, states);
+    let place = Place {
+        subscription: context.subscription.clone(),
+        resource_group: context.resource_group.clone(),
+        deployment: context.deployment.clone(),
+        level: 0,
+    };
+    let mut expander = Expander { shared: &shared, expansion: Expansion::default(), count: 0 };
+    let result = expander.template(template, given, place)?;
+    let mut expansion = expander.expansion;
+    expansion.outputs = result.outputs;
+    expansion.parameters = result.parameters;
+    Ok(expansion)
+}
+
+/// Where a template is deployed.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) subscription: String,
+    pub(crate) resource_group: String,
+    deployment: String,
+    level: usize,
+}
+
+impl Place {
+    pub(crate) fn group(&self) -> String {
+        format!("/subscriptions/{}/resourceGroups/{}", self.subscription, self.resource_group)
+    }
+}
+
+/// The outputs and parameters of a template.
+#[derive(Default)]
+struct TemplateResult {
+    outputs: Map<String, Value>,
+    parameters: Map<String, Value>,
+    /// The first state that an output needs.
+    missing: Option<StateKey>,
+}
+
+/// A resource with its loops unrolled and its name known.
+pub(crate) struct Item {
+    pub(crate) resource: Map<String, Value>,
+    pub(crate) local: Local,
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    pub(crate) id: String,
+    pub(crate) scope: Option<String>,
+}
+
+pub(crate) struct Expander<'a> {
+    shared: &'a Shared<'a>,
+    expansion: Expansion,
+    /// The number of resources so far.
+    pub(crate) count: usize,
+}
+
+/// The beginning of a name that may be a long expression.
+pub(crate) fn shorten(name: &str) -> String {
+    name.chars().take(100).collect()
+}
+
+pub(crate) fn object<'a>(what: &str, value: &'a Value) -> Result<&'a Map<String, Value>, EvaluationError> {
+    value
+        .as_object()
+        .ok_or_else(|| EvaluationError::invalid(format!("{what} is {}; allowed is an object", kind_of(value))))
+}
+
+/// The object below a key; a missing one is empty.
+fn part(template: &Map<String, Value>, key: &str) -> Result<Map<String, Value>, EvaluationError> {
+    match template.get(key) {
+        None | Some(Value::Null) => Ok(Map::new()),
+        Some(value) => object(key, value).cloned(),
+    }
+}
+
+impl Expander<'_> {
+    fn template(
+        &mut self,
+        template: &Value,
+        given: &BTreeMap<String, ParameterInput>,
+        place: Place,
+    ) -> Result<TemplateResult, EvaluationError> {
+        let whole = object("the template", template)?;
+        if let Some(key) = whole.keys().find(|key| !TEMPLATE.contains(&key.as_str())) {
+            let problem = format!("unknown key {key} of a template; allowed are {}", TEMPLATE.join(", "));
+            return Err(EvaluationError::invalid(problem));
+        }
+        let declared = part(whole, "parameters")?;
+        let definitions = whole.get("definitions").cloned().unwrap_or_default();
+        let frame = Frame {
+            parameters: parameters::resolve(&declared, &definitions, given)?,
+            variables: part(whole, "variables")?,
+            functions: functions(whole)?,
+            deployment: place.deployment.clone(),
+            subscription: place.subscription.clone(),
+            resource_group: place.resource_group.clone(),
+            template: json!({"contentVersion": whole.get("contentVersion"), "metadata": whole.get("metadata")}),
+            ..Frame::default()
+        };
+        let scope = Scope { shared: self.shared, frame: &frame, local: &Local::default() };
+        let mut result = TemplateResult::default();
+        self.check_parameters(&scope, &declared, &definitions, &mut result)?;
+        self.resources(&scope, whole.get("resources"), &place)?;
+        self.outputs(&scope, &part(whole, "outputs")?, &place, &mut result)?;
+        Ok(result)
+    }
+
+    /// Evaluates and checks all parameters, also those that no resource uses.
+    fn check_parameters(
+        &mut self,
+        scope: &Scope<'_>,
+        declared: &Map<String, Value>,
+        definitions: &Value,
+        result: &mut TemplateResult,
+    ) -> Result<(), EvaluationError> {
+        for (name, parameter) in declared {
+            let is_default = matches!(scope.frame.parameters.get(name), Some(Parameter::Default(_)));
+            let what = if is_default { "the default value of the parameter" } else { "the parameter" };
+            let value = scope.parameter(name)?;
+            parameters::check(parameter, definitions, &value).map_err(|error| error.at(format!("{what} '{name}'")))?;
+            let kind = parameter["type"].as_str().unwrap_or("object");
+            if parameters::is_secure(parameter) {
+                add_secrets(&value, &mut self.expansion.secrets);
+                result.parameters.insert(name.clone(), json!({"type": kind}));
+            } else {
+                result.parameters.insert(name.clone(), json!({"type": kind, "value": value}));
+            }
+        }
+        Ok(())
+    }
+
+    /// Expands the resources of a template: first the names of all of them, then their bodies.
+    fn resources(
+        &mut self,
+        scope: &Scope<'_>,
+        resources: Option<&Value>,
+        place: &Place,
+    ) -> Result<(), EvaluationError> {
+        let mut items = Vec::new();
+        self.name_all(scope, resources, place, None, &mut items)?;
+        // A deployment may need the outputs of one that stands behind it.
+        while !items.is_empty() {
+            let before = items.len();
+            let mut waiting = Vec::new();
+            for item in items {
+                match self.resource(scope, &item, place) {
+                    Ok(()) => {}
+                    Err(EvaluationError::Unknown(needs)) => waiting.push((item, needs)),
+                    Err(error) => return Err(error.at(shorten(&item.name))),
+                }
+            }
+            if waiting.len() == before {
+                let pending = waiting.into_iter().map(|(item, needs)| PendingValue { what: item.id, needs });
+                self.expansion.pending.extend(pending);
+                return Ok(());
+            }
+            items = waiting.into_iter().map(|(item, _)| item).collect();
+        }
+        Ok(())
+    }
+
+    fn resource(&mut self, outer: &Scope<'_>, item: &Item, place: &Place) -> Result<(), EvaluationError> {
+        let scope = &Scope { local: &item.local, ..*outer };
+        if item.kind.eq_ignore_ascii_case(DEPLOYMENTS) {
+            return self.deployment(scope, item, place);
+        }
+        let place = self.place_of(scope, &item.resource, place)?;
+        let mut whole = TemplateResource {
+            id: item.id.clone(),
+            kind: item.kind.clone(),
+            name: item.name.clone(),
+            scope: item.scope.clone(),
+            subscription: place.subscription,
+            resource_group: place.resource_group,
+            body: Value::Null,
+        };
+        let provider = item.kind.split('/').next().unwrap_or_default();
+        if !provider.eq_ignore_ascii_case(PROVIDER) {
+            self.expansion.foreign.push(whole);
+            return Ok(());
+        }
+        let mut body = Map::new();
+        for (key, value) in &item.resource {
+            if BODY.contains(&key.as_str()) {
+                body.insert(key.clone(), scope.value(value).map_err(|error| error.at(key))?);
+            } else if !OF_DEPLOYMENT.contains(&key.as_str()) {
+                let problem = format!("{key} is not supported in a resource; allowed are {}", BODY.join(", "));
+                return Err(EvaluationError::invalid(problem));
+            }
+        }
+        whole.body = Value::Object(body);
+        remove_nulls(&mut whole.body);
+        self.expansion.resources.push(whole);
+        Ok(())
+    }
+
+    /// Expands a nested deployment. Its outputs become its state.
+    fn deployment(&mut self, scope: &Scope<'_>, item: &Item, place: &Place) -> Result<(), EvaluationError> {
+        let mut place = self.place_of(scope, &item.resource, place)?;
+        place.level += 1;
+        place.deployment.clone_from(&item.name);
+        if place.level > LEVELS_MAX {
+            return Err(EvaluationError::invalid(format!("deployments are nested deeper than {LEVELS_MAX} levels")));
+        }
+        let properties = item.resource.get("properties").cloned().unwrap_or_default();
+        let Some(template) = properties.get("template") else {
+            let problem = "the deployment has no template; a template at another address (templateLink) is not supported, put it inline";
+            return Err(EvaluationError::invalid(problem));
+        };
+        let is_inner = properties["expressionEvaluationOptions"]["scope"]
+            .as_str()
+            .is_some_and(|scope| scope.eq_ignore_ascii_case("inner"));
+        let done = self.mark();
+        let result = if is_inner {
+            let given = scope.value(properties.get("parameters").unwrap_or(&json!({})))?;
+            self.template(template, &parameters::parameters_of_file(&given)?, place)
+        } else {
+            self.outer_template(scope, template, &place)
+        };
+        let result = result.inspect_err(|_| self.rewind(&done))?;
+        if result.missing.is_none() {
+            let state = json!({"id": item.id, "name": item.name, "type": DEPLOYMENTS, "properties": {
+                "provisioningState": "Succeeded", "outputs": result.outputs, "mode": "Incremental",
+            }});
+            self.shared.states.borrow_mut().insert(StateKey::get(&item.id), state);
+        }
+        Ok(())
+    }
+
+    /// Expands a nested template whose expressions have the scope of the template around it.
+    fn outer_template(
+        &mut self,
+        scope: &Scope<'_>,
+        template: &Value,
+        place: &Place,
+    ) -> Result<TemplateResult, EvaluationError> {
+        let whole = object("the template", template)?;
+        let mut result = TemplateResult::default();
+        self.resources(scope, whole.get("resources"), place)?;
+        self.outputs(scope, &part(whole, "outputs")?, place, &mut result)?;
+        Ok(result)
+    }
+
+    /// The lengths of the lists, to undo what a deployment added that is expanded again.
+    fn mark(&self) -> [usize; 4] {
+        let Expansion { resources, foreign, pending, .. } = &self.expansion;
+        [resources.len(), foreign.len(), pending.len(), self.count]
+    }
+
+    fn rewind(&mut self, [resources, foreign, pending, count]: &[usize; 4]) {
+        self.expansion.resources.truncate(*resources);
+        self.expansion.foreign.truncate(*foreign);
+        self.expansion.pending.truncate(*pending);
+        self.count = *count;
+    }
+
+    fn outputs(
+        &mut self,
+        scope: &Scope<'_>,
+        outputs: &Map<String, Value>,
+        place: &Place,
+        result: &mut TemplateResult,
+    ) -> Result<(), EvaluationError> {
+        for (name, output) in outputs {
+            let value = match output_value(scope, output) {
+                Ok(Some(value)) => value,
+                Ok(None) => continue,
+                Err(EvaluationError::Unknown(needs)) => {
+                    let of = if place.level > 0 {
+                        format!(" of the deployment {}", place.deployment)
+                    } else {
+                        String::new()
+                    };
+                    result.missing.get_or_insert(needs.clone());
+                    self.expansion.pending.push(PendingValue { what: format!("the output {name}{of}"), needs });
+                    continue;
+                }
+                Err(error) => return Err(error.at(format!("the output {name}"))),
+            };
+            let kind = output["type"].as_str().unwrap_or("object");
+            if parameters::is_secure(output) {
+                add_secrets(&value, &mut self.expansion.secrets);
+                result.outputs.insert(name.clone(), json!({"type": kind}));
+            } else {
+                result.outputs.insert(name.clone(), json!({"type": kind, "value": value}));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The value of an output, unless its condition is false.
+fn output_value(scope: &Scope<'_>, output: &Value) -> Result<Option<Value>, EvaluationError> {
+    if let Some(condition) = output.get("condition")
+        && scope.value(condition)? == Value::Bool(false)
+    {
+        return Ok(None);
+    }
+    let Some(copy) = output.get("copy") else { return scope.value(&output["value"]).map(Some) };
+    let mut list = Vec::new();
+    for index in 0..scope.count(&copy["count"])? {
+        let local = scope.local.in_copy("", index);
+        list.push(Scope { local: &local, ..*scope }.value(&copy["input"])?);
+    }
+    Ok(Some(Value::Array(list)))
+}
+
+/// The functions of a template, by namespace and name in lower case.
+fn functions(template: &Map<String, Value>) -> Result<BTreeMap<String, Value>, EvaluationError> {
+    let mut functions = BTreeMap::new();
+    let empty = Vec::new();
+    for one in template.get("functions").and_then(Value::as_array).unwrap_or(&empty) {
+        let namespace = one["namespace"].as_str().unwrap_or_default();
+        for (name, function) in object("the members of a namespace of functions", &one["members"])? {
+            functions.insert(format!("{namespace}.{name}").to_ascii_lowercase(), function.clone());
+        }
+    }
+    Ok(functions)
+}
+
+/// Adds every text in a secure value.
+fn add_secrets(value: &Value, secrets: &mut Vec<String>) {
+    match value {
+        Value::String(text) if !text.is_empty() => secrets.push(text.clone()),
+        Value::Array(list) => list.iter().for_each(|one| add_secrets(one, secrets)),
+        Value::Object(object) => object.values().for_each(|one| add_secrets(one, secrets)),
+        _ => {}
+    }
+}
+
+/// Removes the properties without a value: a property that is null is absent in ARM.
+fn remove_nulls(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            object.retain(|_, value| !value.is_null());
+            object.values_mut().for_each(remove_nulls);
+        }
+        Value::Array(list) => list.iter_mut().for_each(remove_nulls),
+        _ => {}
+    }
+}

@@ -1,0 +1,115 @@
+//! What Azure accepts in bodies besides the documented form, and templates and Terraform therefore send.
+
+use gridhook::admin::ChaosMode;
+use serde_json::{Value, json};
+
+use super::control::{ControlFixture, RG, hook};
+
+async fn put(control: &ControlFixture, path: &str, body: Value) -> Value {
+    let answer = control.call("PUT", &format!("{RG}/{path}"), body).await;
+    assert_eq!(answer.status, 201, "{path}: {}", answer.text);
+    answer.json()
+}
+
+#[actix_web::test]
+async fn empty_text_is_no_value_for_optional_properties() {
+    let control = ControlFixture::new(ChaosMode::Disabled);
+    let topic = json!({"location": "", "properties": {"inputSchema": "", "publicNetworkAccess": "",
+        "minimumTlsVersionAllowed": "", "dataResidencyBoundary": "", "duplicateDetectionHistoryTimeWindow": ""}});
+    let topic = put(&control, "topics/orders", topic).await;
+    assert_eq!(topic["location"], "local");
+    assert_eq!(topic["properties"]["inputSchema"], "EventGridSchema");
+    assert_eq!(topic["properties"]["publicNetworkAccess"], "Enabled");
+    let mut body = hook();
+    body["properties"]["expirationTimeUtc"] = "".into();
+    body["properties"]["eventDeliverySchema"] = "".into();
+    body["properties"]["destination"]["properties"]["azureActiveDirectoryTenantId"] = "".into();
+    body["properties"]["destination"]["properties"]["azureActiveDirectoryApplicationIdOrUri"] = "".into();
+    let subscription = put(&control, "topics/orders/eventSubscriptions/all", body).await;
+    assert_eq!(subscription["properties"]["expirationTimeUtc"], Value::Null);
+    assert_eq!(subscription["properties"]["eventDeliverySchema"], "EventGridSchema");
+    put(&control, "namespaces/plant", json!({"location": "", "properties": {"publicNetworkAccess": ""}})).await;
+    put(&control, "namespaces/plant/topics/orders", json!({"properties": {"inputSchema": ""}})).await;
+    let queue = json!({"properties": {"expirationTimeUtc": "", "deliveryConfiguration": {
+        "deliveryMode": "Queue", "queue": {"eventTimeToLive": ""}}}});
+    put(&control, "namespaces/plant/topics/orders/eventSubscriptions/pull", queue).await;
+    // A required property is not optional because it is empty.
+    let empty = json!({"properties": {"destination": {"endpointType": "WebHook", "properties": {"endpointUrl": ""}}}});
+    let refused = control.call("PUT", &format!("{RG}/topics/orders/eventSubscriptions/other"), empty).await;
+    assert_eq!(refused.status, 400, "{}", refused.text);
+}
+
+#[actix_web::test]
+async fn what_azure_ignores_in_event_subscriptions_is_ignored() {
+    let control = ControlFixture::new(ChaosMode::Disabled);
+    put(&control, "topics/orders", json!({"properties": {"name": "orders"}})).await;
+    put(&control, "domains/shop", json!({})).await;
+    put(&control, "domains/shop/topics/berlin", json!({"location": "westus", "tags": {"a": "b"}})).await;
+    put(&control, "namespaces/plant", json!({})).await;
+    put(&control, "namespaces/plant/topics/orders", json!({"location": "westus", "tags": {"a": "b"}})).await;
+    let queue = json!({"location": "westus", "tags": {}, "properties": {"name": "pull", "deliveryConfiguration": {
+        "deliveryMode": "Queue"}}});
+    put(&control, "namespaces/plant/topics/orders/eventSubscriptions/pull", queue).await;
+    let mut body = hook();
+    body["location"] = "westus".into();
+    body["tags"] = json!({"team": "shop"});
+    body["properties"]["name"] = "another".into();
+    let subscription = put(&control, "topics/orders/eventSubscriptions/all", body).await;
+    assert_eq!((&subscription["name"], &subscription["tags"]), (&json!("all"), &Value::Null));
+    let path = format!("{RG}/topics/orders/eventSubscriptions/all");
+    let patched = control.call("PATCH", &path, json!({"tags": {}, "location": "x", "labels": ["one"]})).await;
+    assert_eq!((patched.status, &patched.json()["properties"]["labels"]), (201, &json!(["one"])));
+    // Other unknown keys are still named.
+    let refused = control.call("PATCH", &path, json!({"sku": {}})).await;
+    assert!(refused.status == 400 && refused.text.contains("sku"), "{}", refused.text);
+}
+
+#[actix_web::test]
+async fn booleans_as_text_and_former_values_are_read_as_azure_reads_them() {
+    let control = ControlFixture::new(ChaosMode::Disabled);
+    let body = json!({"identity": {"type": "SystemAssigned,UserAssigned"},
+        "properties": {"inputSchema": "CloudEventV01Schema", "disableLocalAuth": "True"}});
+    let topic = put(&control, "topics/orders", body).await;
+    assert_eq!(topic["properties"]["inputSchema"], "CloudEventSchemaV1_0");
+    assert_eq!(topic["properties"]["disableLocalAuth"], true);
+    assert_eq!(topic["identity"]["type"], "SystemAssigned, UserAssigned");
+    for (number, schema) in ["CloudEventV01Schema", "inputeventschema"].into_iter().enumerate() {
+        let mut body = hook();
+        body["properties"]["eventDeliverySchema"] = schema.into();
+        let flag = json!({"operatorType": "BoolEquals", "key": "data.urgent", "value": "false"});
+        body["properties"]["filter"] = json!({"isSubjectCaseSensitive": "true", "advancedFilters": [flag]});
+        let path = format!("topics/orders/eventSubscriptions/s{number}-{number}");
+        let properties = put(&control, &path, body).await["properties"].clone();
+        assert_eq!(properties["eventDeliverySchema"], "CloudEventSchemaV1_0", "{schema}");
+        assert_eq!(properties["filter"]["isSubjectCaseSensitive"], true);
+        assert_eq!(properties["filter"]["advancedFilters"][0]["value"], false);
+    }
+    let other = json!({"properties": {"disableLocalAuth": "yes"}});
+    assert_eq!(control.call("PUT", &format!("{RG}/topics/bills"), other).await.status, 400);
+}
+
+#[actix_web::test]
+async fn a_patch_replaces_all_tags_and_merges_everything_else() {
+    let control = ControlFixture::new(ChaosMode::Disabled);
+    for resource in ["topics/orders", "domains/shop", "namespaces/plant"] {
+        let body = json!({"tags": {"team": "a", "cost": "7"}, "properties": {"minimumTlsVersionAllowed": "1.1"}});
+        put(&control, resource, body).await;
+        let path = format!("{RG}/{resource}");
+        let tags = async |change: Value| {
+            let patched = control.call("PATCH", &path, change).await;
+            assert!([200, 201].contains(&patched.status), "{}", patched.text);
+            patched.json()["tags"].clone()
+        };
+        assert_eq!(
+            tags(json!({"properties": {"publicNetworkAccess": "Disabled"}})).await,
+            json!({"team": "a", "cost": "7"})
+        );
+        assert_eq!(tags(json!({"tags": {"team": "b"}})).await, json!({"team": "b"}), "{resource}");
+        let shown = control.call("GET", &path, Value::Null).await.json();
+        assert_eq!(shown["properties"]["publicNetworkAccess"], "Disabled");
+        assert_eq!(shown["properties"]["minimumTlsVersionAllowed"], "1.1");
+        assert_eq!(tags(json!({"tags": {}})).await, json!({}));
+        assert_eq!(tags(json!({"tags": {"x": "1"}})).await, json!({"x": "1"}));
+        assert_eq!(tags(json!({"tags": null})).await, json!({}));
+    }
+}
