@@ -59,19 +59,25 @@ fn an_invalid_option_is_refused_with_what_is_allowed() {
         &["--subscriptions", "3"],
         expect!["gridhook: flag --subscriptions: the value is 3; allowed is a number from 20 to 100000"],
     );
-    check(&["--days", "0"], expect!["gridhook: flag --days: the value is 0; allowed is a number from 0.001 to 100"]);
+    check(
+        &["--days", "0"],
+        expect!["error: invalid value '0' for '--days <N>': allowed is a number from 0.001 to 100"],
+    );
     check(
         &["--rate", "100000"],
         expect!["gridhook: flag --rate: the value is 100000; allowed is a number from 0.000001 to 57"],
     );
     check(
         &["--rate", "NaN"],
-        expect!["gridhook: flag --rate: the value is NaN; allowed is a number from 0.000001 to 57"],
+        expect!["error: invalid value 'NaN' for '--rate <EVENTS>': allowed is a number above 0, such as 50 or 0.5"],
     );
-    check(&["--batch", "0"], expect!["gridhook: flag --batch: the value is 0; allowed is a number from 1 to 5000"]);
+    check(
+        &["--batch", "0"],
+        expect!["error: invalid value '0' for '--batch <N>': allowed is a whole number from 1 to 5000"],
+    );
     check(
         &["--concurrency", "0"],
-        expect!["gridhook: flag --concurrency: the value is 0; allowed is a number from 1 to 10000"],
+        expect!["error: invalid value '0' for '--concurrency <N>': allowed is a whole number from 1 to 10000"],
     );
     check(
         &["--edition", "1999"],
