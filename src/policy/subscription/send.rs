@@ -190,13 +190,15 @@ impl Subscription {
         if self.is_pulled() {
             return self.is_wanted() && !self.endpoint.is_shut() && !self.reads_log_first();
         }
-        self.has_resources() && self.endpoint.free_requests(self.requests.count(), now) > 0
+        self.may_request() && self.endpoint.free_requests(self.requests.count(), now) > 0
     }
 
-    /// Whether there are a file descriptor and memory for another request; a pull client needs none. Their release wakes the
-    /// subscription.
-    pub(super) fn has_resources(&self) -> bool {
-        self.is_pulled() || self.requests.has_room() && self.bytes_left > 0
+    /// Whether there are a file descriptor and memory for another request, whose release wakes the subscription; a pull client
+    /// needs none. Where events have an order, a late success is settled first: an earlier incarnation may have sent later
+    /// events of a key after it.
+    pub(super) fn may_request(&self) -> bool {
+        let is_in_order = self.ordering.is_none() || !self.late.is_any_unsettled();
+        self.is_pulled() || self.requests.has_room() && self.bytes_left > 0 && is_in_order
     }
 
     /// Maximum events that leave together.
