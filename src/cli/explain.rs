@@ -60,8 +60,9 @@ fn not_found(event: &str, reason: String) -> ClientError {
     };
     let SearchedView { events_in_flight, events_pending, log_from_sequence, log_before_sequence } = searched;
     ClientError::Input(format!(
-        "event '{event}' was not found among {} events in flight, {} pending events and the log from sequence {} to before \
+        "event '{}' was not found among {} events in flight, {} pending events and the log from sequence {} to before \
          {}; gridhook trace shows events whose delivery has ended",
+        text(event),
         number(events_in_flight as u64),
         number(events_pending as u64),
         number(log_from_sequence),
