@@ -638,7 +638,7 @@ fn every_claim_names_a_test() {
 /// Sentences of the README and the manual that no line of the table of tests is about, and the test of each.
 const PROMISES: [(&str, &str); 4] = [
     (
-        "488 MiB with the defaults, what is computed, and the program itself",
+        "488 MiB with the defaults, 32 MiB for each thread that computes, and the program itself",
         "server::memory::with_all_budgets_full_memory_stays_below_their_sum",
     ),
     (

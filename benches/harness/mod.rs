@@ -40,7 +40,7 @@ pub(crate) struct Bench {
 type Run = fn(&Bench) -> Vec<Row>;
 
 /// All benches of the whole server, by name.
-pub(crate) const BENCHES: [(&str, Run); 14] = [
+pub(crate) const BENCHES: [(&str, Run); 15] = [
     ("single", rows::single::run),
     ("batches", rows::batches::run),
     ("fan-out", rows::fan_out::run),
@@ -52,6 +52,7 @@ pub(crate) const BENCHES: [(&str, Run); 14] = [
     ("endpoints", rows::endpoints::run),
     ("pull", rows::pull::run),
     ("destinations", rows::destinations::run),
+    ("duplicates", rows::duplicates::run),
     ("cluster", rows::cluster::run),
     ("backlog", rows::backlog::run),
     ("growth", growth::run),

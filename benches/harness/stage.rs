@@ -75,6 +75,12 @@ impl Stage {
         Target { at: self.server.at(), path: events_path(name), key, tls: self.tls.clone() }
     }
 
+    /// Detects duplicates in a topic within this time.
+    pub(crate) fn detect_duplicates(&self, topic: &str, window: &str) {
+        let path = format!("/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/{topic}");
+        self.server.command("PATCH", &path, &json!({"properties": {"duplicateDetectionHistoryTimeWindow": window}}));
+    }
+
     /// A subscription with the filter that most have: a type, and what the subject begins with.
     pub(crate) fn subscribe(
         &self,

@@ -61,8 +61,9 @@ fn not_found(event: &str, reason: String) -> ClientError {
     };
     let SearchedView { events_in_flight, events_pending, log_from_sequence, log_before_sequence } = searched;
     ClientError::Failed(format!(
-        "event '{event}' was not found among {} in flight, {} and the log from sequence {} to before {}. Of an older event \
+        "event '{}' was not found among {} in flight, {} and the log from sequence {} to before {}. Of an older event \
          gridhook trace SEQUENCE --sequence --topic TOPIC shows the outcome",
+        text(event),
         counted(events_in_flight as u64, "event"),
         counted(events_pending as u64, "pending event"),
         number(log_from_sequence),

@@ -95,7 +95,7 @@ impl Trace {
         if found.is_empty() {
             searched.dedup();
             let searched = if topics.is_empty() { "there are no topics".to_owned() } else { searched.join(", ") };
-            return Err(TraceError::NotFound { id: self.event.clone(), searched });
+            return Err(TraceError::NotFound { id: escape::text(&self.event).into_owned(), searched });
         }
         let (answers, pages): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         let text = |_: &[Value]| answers.iter().map(format_trace).collect::<Vec<_>>().join("\n\n");

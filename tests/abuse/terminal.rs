@@ -120,7 +120,13 @@ fn no_command_prints_what_a_terminal_obeys() {
         }
     }
     // A name that is refused is printed as it was given, and so is the end of an address.
-    for refused in [vec!["topics", "show", HOSTILE], vec!["explain", "orders", HOSTILE, HOSTILE]] {
+    let absent = format!("{HOSTILE}?");
+    for refused in [
+        vec!["topics", "show", HOSTILE],
+        vec!["explain", "orders", HOSTILE, HOSTILE],
+        [&["explain"][..], &of, &[&absent]].concat(),
+        vec!["trace", &absent],
+    ] {
         assert_harmless(&refused.join(" "), &operator(&server, &refused).expect_err("a refusal"));
     }
     // Nor does the log.

@@ -1155,7 +1155,8 @@ fn every_event_ends_exactly_once_whatever_happens() {
     let _rows = crate::spec::shows(&["S000-003", "S002-002", "S003-002"]);
     let mut lanes: BTreeMap<Lane, u32> = BTreeMap::new();
     let mut hurried = 0;
-    run_each(0..250, |seed| {
+    // In 279 an event of a late success is known at first, and only on disk when the disk has answered about the others.
+    run_each((0..250).chain([279]), |seed| {
         let (seen, commanded) = run_scenario(seed, 400, &Arc::default());
         hurried += commanded;
         seen.into_iter().for_each(|lane| *lanes.entry(lane).or_default() += 1);

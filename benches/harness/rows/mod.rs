@@ -4,6 +4,7 @@ pub(crate) mod backlog;
 pub(crate) mod batches;
 pub(crate) mod cluster;
 pub(crate) mod destinations;
+pub(crate) mod duplicates;
 pub(crate) mod endpoints;
 pub(crate) mod fan_out;
 pub(crate) mod https;

@@ -45,6 +45,11 @@ impl LateResponses {
         &mut self.lookup
     }
 
+    /// Whether any success is not settled.
+    pub(super) fn is_any_unsettled(&self) -> bool {
+        !self.responses.is_empty()
+    }
+
     /// Whether successes wait for room in a write, and not for the disk.
     pub(super) fn waits_for_room(&self) -> bool {
         !self.lookup.is_open() && !self.responses.is_empty()
@@ -66,10 +71,15 @@ impl Subscription {
     pub(super) fn on_pending_read(&mut self, found: &[(Lane, Seq, Option<PendingDelivery>)], now: Timestamp) {
         let Some(result) = self.late.lookup.answer(found) else { return };
         if result == LookupResult::Good
-            && let Some(request) = self.late.responses.pop_front()
+            && let Some(request) = self.late.responses.front().cloned()
         {
-            let dues = found.iter().filter_map(|(lane, seq, pending)| Some(((*lane, *seq), pending.as_ref()?.due)));
-            self.settle_late_response(&request, &dues.collect(), now);
+            let answered: HashSet<(Lane, Seq)> = found.iter().map(|(lane, seq, _)| (*lane, *seq)).collect();
+            // An event that memory knew may meanwhile be on disk only. All are then asked for again.
+            if self.find_unknown(&request).iter().all(|key| answered.contains(key)) {
+                let dues = found.iter().filter_map(|(lane, seq, pending)| Some(((*lane, *seq), pending.as_ref()?.due)));
+                self.late.responses.pop_front();
+                self.settle_late_response(&request, &dues.collect(), now);
+            }
         }
         self.settle_late(now);
     }

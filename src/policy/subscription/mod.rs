@@ -10,6 +10,8 @@
 //! | `messages` | inputs, effects and writes |
 //! | `lane_assignment` | which lane sends which positions of the log, what overflows and what expires |
 //! | `send` | the selection of the next batch; reading and fetching |
+//! | `prepare` | transformations, and what of a batch can be sent |
+//! | `resources` | file descriptors and memory for requests |
 //! | `queue` | pending deliveries on the way from the disk to a request |
 //! | `in_flight` | the requests in flight |
 //! | `jobs` | replays and other jobs |
@@ -50,8 +52,10 @@ mod lookup;
 mod messages;
 mod ordering;
 mod pending_write;
+mod prepare;
 mod queue;
 mod redrive;
+mod resources;
 mod retry_now;
 mod send;
 mod settle;
@@ -374,24 +378,6 @@ impl Subscription {
         self.endpoint.close();
     }
 
-    /// Limits the requests in flight to `most`, for lack of file descriptors.
-    pub fn limit_requests(&mut self, most: usize) {
-        self.requests.limit(most);
-    }
-
-    /// Limits what is sent next to this many bytes of bodies, for lack of memory. The last request may exceed it.
-    pub fn limit_bytes(&mut self, most: usize) {
-        self.bytes_left = most;
-    }
-
-    /// Whether only memory for bodies is missing for the next request.
-    pub fn waits_for_bytes(&self, now: Timestamp) -> bool {
-        self.bytes_left == 0
-            && !self.is_pulled()
-            && self.requests.has_room()
-            && self.endpoint.free_requests(self.requests.count(), now) > 0
-    }
-
     /// Pauses or resumes expiry. A clock that is not trusted must not expire events.
     pub fn pause_expiry(&mut self, paused: bool) {
         if self.expiry_paused && !paused {
@@ -412,11 +398,6 @@ impl Subscription {
     /// endpoint.
     pub fn take_requested_wait(&mut self) -> Option<Timestamp> {
         self.endpoint.take_requested_wait()
-    }
-
-    /// Whether a request could leave now if the request limit allowed it. The caller ticks it again once there is room.
-    pub fn waits_for_room(&self, now: Timestamp) -> bool {
-        !self.requests.has_room() && !self.is_pulled() && self.endpoint.free_requests(self.requests.count(), now) > 0
     }
 
     /// The cursor as it would be written now.

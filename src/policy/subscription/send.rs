@@ -20,13 +20,12 @@ use crate::{
     Effect, SendItem,
     batch::{BatchLimits, LastAttempt, ReadyEvent, Turn},
     lane::LaneReader,
-    order::OrderHash,
     outcome::Reason,
     property::PropertyGroup,
     record::{BLOCKING, DueKey, FetchedPending, Health, OPEN_EVENTS_MAX, PendingDelivery, SeqRuns, Traffic, is_exempt},
     retry_window::WindowEntry,
 };
-use gridhook_event::{Event, Lane, Seq, Timestamp, Transformation};
+use gridhook_event::{Event, Lane, Seq, Timestamp};
 
 /// Events with an outcome that a lane has yet to pass. With more, because a damaged log has none that can be read, the lane is
 /// not read on before it has passed some.
@@ -119,48 +118,6 @@ impl Subscription {
         self.finish_lease_round(effects);
     }
 
-    /// The events with what is delivered instead of them. Their size decides which of them are in a request.
-    pub(super) fn transform_all(&self, events: Vec<Event>) -> Vec<Event> {
-        if self.settings.transform.is_none() {
-            return events;
-        }
-        events.into_iter().map(|event| self.transform(event)).collect()
-    }
-
-    fn transform(&self, event: Event) -> Event {
-        match &self.settings.transform {
-            Some(program) => program.transform(event, self.settings.batch.schema),
-            None => event,
-        }
-    }
-
-    /// Gives up the events of a batch that expired or cannot be transformed; returns the others. The later ones of the same
-    /// order key are held back: the key may be blocked, and no write has the end of the event.
-    fn prepare(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) -> Vec<ReadyEvent> {
-        if self.settings.transform.is_none() && !batch.iter().any(|ready| self.is_expired(ready, now)) {
-            return batch;
-        }
-        let mut given_up: HashSet<OrderHash> = HashSet::new();
-        let prepared = |ready: ReadyEvent| {
-            if self.is_expired(&ready, now) {
-                given_up.extend(ready.order);
-                self.give_up(ready.item, Reason::TimeToLiveExceeded, ready.last, now);
-                return None;
-            }
-            if ready.order.is_some_and(|key| given_up.contains(&key)) {
-                self.set_aside(ready, now);
-                return None;
-            }
-            if let Some(Transformation::Failed(reason)) = ready.event.transformation() {
-                given_up.extend(ready.order);
-                self.fail_transformation(ready.item, reason.clone(), now);
-                return None;
-            }
-            Some(ready)
-        };
-        batch.into_iter().filter_map(prepared).collect()
-    }
-
     fn read_ahead(&mut self, effects: &mut Vec<Effect>, dead_lettering: bool, now: Timestamp) {
         let is_open = self.endpoint.is_open(now);
         if !self.pending_write.is_ahead() && !self.awaits_position() && (dead_lettering || is_open) {
@@ -190,13 +147,7 @@ impl Subscription {
         if self.is_pulled() {
             return self.is_wanted() && !self.endpoint.is_shut() && !self.reads_log_first();
         }
-        self.has_resources() && self.endpoint.free_requests(self.requests.count(), now) > 0
-    }
-
-    /// Whether there are a file descriptor and memory for another request; a pull client needs none. Their release wakes the
-    /// subscription.
-    pub(super) fn has_resources(&self) -> bool {
-        self.is_pulled() || self.requests.has_room() && self.bytes_left > 0
+        self.may_request() && self.endpoint.free_requests(self.requests.count(), now) > 0
     }
 
     /// Maximum events that leave together.

@@ -38,7 +38,7 @@ impl Subscription {
                 let paced = self.endpoint.pace_opens(self.requests.count(), now);
                 // Retries leave also while lanes are assigned.
                 let is_ready = !self.own.ready().is_empty() || self.is_ready() && !self.awaits_lane_assignment();
-                let paced = paced.filter(|_| is_ready && self.has_resources() && !self.pending_write.is_ahead());
+                let paced = paced.filter(|_| is_ready && self.may_request() && !self.pending_write.is_ahead());
                 paced.into_iter().chain(self.next_due_key(now)).chain(self.next_of_jobs(now)).min()
             }
         }

@@ -249,7 +249,7 @@ fn a_search_of_many_strings_in_a_long_text_is_made_in_parts_and_finds_the_same()
     let text = |number: usize| format!("{}{number}", "needle ".repeat(40));
     let of_subscription = |number: usize| {
         let values: Vec<String> = (0..25).map(|value| text(25 * number + value)).collect();
-        let operator = if number % 3 == 0 { "StringNotContains" } else { "StringContains" };
+        let operator = if number.is_multiple_of(3) { "StringNotContains" } else { "StringContains" };
         let key = ["data.text", "subject", "data.list"][number % 3];
         filter(json!({
             "enableAdvancedFilteringOnArrays": true,

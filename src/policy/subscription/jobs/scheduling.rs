@@ -113,7 +113,7 @@ impl Subscription {
             0 => self.endpoint.pace_opens(self.requests.count(), now),
             1.. => Some(now),
         };
-        let free = free.filter(|_| self.has_resources());
+        let free = free.filter(|_| self.may_request());
         let sends = free.zip(self.spares_jobs(now)).and_then(|(free, spare)| {
             let opens = self.jobs.list.iter().filter(|running| running.runs()).filter_map(|running| {
                 let ready = self.job_ready(running.job.lane);
