@@ -35,7 +35,7 @@ pub struct AzureSubscription {
     pub state: String,
 }
 
-/// A resource group with resources.
+/// A resource group.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct ResourceGroup {
     /// Resource id of the group
@@ -45,12 +45,38 @@ pub struct ResourceGroup {
     /// Type of the resource
     #[serde(rename = "type")]
     pub kind: String,
-    /// Location of the first resource in the group
+    /// Location of the group, or of the first resource in it
     pub location: String,
-    /// Tags of the group, always empty
+    /// Tags of the group
     pub tags: BTreeMap<String, String>,
     /// Properties of the group
     pub properties: ResourceGroupProperties,
+}
+
+/// The body of a PUT or PATCH of a resource group.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ResourceGroupBody {
+    /// Location of the group; default that of the group, or `local`
+    pub location: Option<String>,
+    /// Tags of the group; without them none, and in a PATCH those of the group
+    pub tags: Option<BTreeMap<String, String>>,
+}
+
+/// A topic, a domain or a namespace in a list of all types.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct GenericResource {
+    /// Resource id
+    pub id: String,
+    /// Name of the resource
+    pub name: String,
+    /// Type of the resource
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Location of the resource
+    pub location: String,
+    /// Tags of the resource
+    pub tags: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]

@@ -8,6 +8,7 @@ use crate::{
     namespace::NamespaceRecord,
     numbers::NextNumbers,
     proposal::Proposal,
+    resource_group::ResourceGroupRecord,
     subscription::SubscriptionRecord,
     token::TokenRecord,
     topic::{DomainTopic, TopicRecord},
@@ -32,6 +33,7 @@ pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
         MetaKind::Namespace => check::<NamespaceRecord>(value),
         MetaKind::Token => check::<TokenRecord>(value),
         MetaKind::Audit => check::<AuditRecord>(value),
+        MetaKind::ResourceGroup => check::<ResourceGroupRecord>(value),
         MetaKind::Format
         | MetaKind::Floor
         | MetaKind::DeadLetters

@@ -8,6 +8,7 @@ pub mod ingress;
 pub mod namespace;
 pub mod numbers;
 pub mod proposal;
+pub mod resource_group;
 pub mod subscription;
 pub mod token;
 pub mod topic;

@@ -34,7 +34,8 @@ pub fn readable(kind: MetaKind, value: &[u8]) -> Result<(), String> {
         | MetaKind::Filter
         | MetaKind::Namespace
         | MetaKind::Token
-        | MetaKind::Audit => check_record(kind, value),
+        | MetaKind::Audit
+        | MetaKind::ResourceGroup => check_record(kind, value),
     }
 }
 

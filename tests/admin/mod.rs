@@ -24,6 +24,7 @@ mod openapi;
 mod path;
 mod precondition;
 mod provider;
+mod resource_groups;
 mod resources;
 mod routes;
 mod session;

@@ -152,8 +152,8 @@ async fn the_examples_of_the_description_are_taken() {
     puts.sort_by_key(|(path, _)| path.len());
     assert_eq!(
         puts.len(),
-        15,
-        "topics, domains, namespaces, the topics of both, the event types of three, and seven ways to a subscription"
+        16,
+        "resource groups, topics, domains, namespaces, the topics of both, the event types of three, and seven ways to a subscription"
     );
     for (path, item) in puts {
         let real = filled(&document, path, item, |_, example| example.to_owned());

@@ -114,6 +114,9 @@ fn kinds_of_meta(kind: MetaKind) -> Vec<(&'static str, Reads)> {
         MetaKind::Secret => vec![("secret", |bytes| readable(MetaKind::Secret, bytes).is_ok())],
         MetaKind::Token => vec![("token", |bytes| readable(MetaKind::Token, bytes).is_ok())],
         MetaKind::Audit => vec![("audit", |bytes| readable(MetaKind::Audit, bytes).is_ok())],
+        MetaKind::ResourceGroup => {
+            vec![("resource_group", |bytes| readable(MetaKind::ResourceGroup, bytes).is_ok())]
+        }
         MetaKind::Loss => vec![("loss", |bytes| readable(MetaKind::Loss, bytes).is_ok())],
         MetaKind::Applied => vec![("applied", |bytes| readable(MetaKind::Applied, bytes).is_ok())],
     }

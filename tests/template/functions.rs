@@ -186,6 +186,14 @@ fn every_function_returns_what_its_documentation_says() {
     assert!(missing.is_empty(), "no example calls {missing:?}");
 }
 
+#[test]
+fn the_manual_lists_every_function() {
+    let chapter = include_str!("../../src/manual/subscriptions.md");
+    let missing: Vec<&str> =
+        function_names().into_iter().filter(|name| !chapter.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
 fn add_calls(expression: &Expression, called: &mut BTreeSet<String>) {
     match expression {
         Expression::Call { function, arguments } => {

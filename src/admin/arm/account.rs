@@ -1,5 +1,7 @@
 //! Tenants, Azure subscriptions, resource groups, providers and locations, which `az` requests at sign-in and in lists. They
-//! are derived from the scopes and locations of topics, domains and namespaces.
+//! are derived from the scopes and locations of topics, domains, namespaces and stored resource groups.
+
+use std::collections::BTreeMap;
 
 use actix_web::{HttpRequest, HttpResponse};
 
@@ -8,26 +10,34 @@ use crate::model::account::azure_subscriptions;
 use crate::model::account::event_grid_provider;
 use crate::model::account::only_tenant;
 use crate::model::account::used_locations;
-use crate::model::account::used_resource_groups;
 use crate::{
     AdminError, Control,
     model::{account::ResourcePlacement, value_of},
 };
 use gridhook_api::{
-    account::{AzureSubscription, Provider, ResourceGroup},
+    account::{AzureSubscription, Provider},
     resource::Page,
 };
 use gridhook_record::topic::ArmScope;
 
-/// Scopes and locations of all topics, domains and namespaces, ordered by key.
-fn placed(control: &Control) -> Vec<ResourcePlacement> {
+/// The tags of a resource group that was created by itself.
+pub(super) fn stored_tags(control: &Control, subscription: &str, group: &str) -> BTreeMap<String, String> {
+    let scope = ArmScope { subscription: subscription.to_owned(), resource_group: group.to_owned() };
+    control.registry.resource_groups().get(&scope).map(|record| record.tags.clone()).unwrap_or_default()
+}
+
+/// Scopes and locations of all resource groups that were created by themselves, topics, domains and namespaces, ordered by
+/// key.
+pub(super) fn placements(control: &Control) -> Vec<ResourcePlacement> {
+    let groups = control.registry.resource_groups().all();
+    let groups = groups.iter().map(|of| ResourcePlacement { scope: of.scope.clone(), location: of.location.clone() });
     let topics = control.registry.topics();
     let topics = topics.iter().map(|topic| topic.record());
     let topics = topics.map(|of| ResourcePlacement { scope: of.scope.clone(), location: of.location.clone() });
     let namespaces = control.registry.namespaces();
     let namespaces =
         namespaces.iter().map(|of| ResourcePlacement { scope: of.scope.clone(), location: of.location.clone() });
-    topics.chain(namespaces).collect()
+    groups.chain(topics).chain(namespaces).collect()
 }
 
 pub(super) fn tenants() -> HttpResponse {
@@ -36,25 +46,13 @@ pub(super) fn tenants() -> HttpResponse {
 
 pub(super) fn subscriptions(control: &Control, request: &HttpRequest) -> Result<HttpResponse, AdminError> {
     let page = PageRequest::of(request, control)?;
-    let all = azure_subscriptions(&placed(control)).into_iter().collect();
+    let all = azure_subscriptions(&placements(control)).into_iter().collect();
     Ok(page.answer(all, |one: &AzureSubscription| &one.subscription_id, value_of))
 }
 
 pub(super) fn subscription(control: &Control, id: &str) -> Result<HttpResponse, AdminError> {
-    let found = azure_subscriptions(&placed(control)).remove(&id.to_lowercase());
+    let found = azure_subscriptions(&placements(control)).remove(&id.to_lowercase());
     Ok(HttpResponse::Ok().json(found.ok_or_else(|| AdminError::NoSubscription(id.to_owned()))?))
-}
-
-pub(super) fn resource_groups(control: &Control, request: &HttpRequest, id: &str) -> Result<HttpResponse, AdminError> {
-    let page = PageRequest::of(request, control)?;
-    let all = used_resource_groups(&placed(control), id).into_iter().collect();
-    Ok(page.answer(all, |one: &ResourceGroup| &one.name, value_of))
-}
-
-pub(super) fn resource_group(control: &Control, scope: &ArmScope) -> Result<HttpResponse, AdminError> {
-    let ArmScope { subscription, resource_group: name } = scope;
-    let found = used_resource_groups(&placed(control), subscription).remove(&name.to_lowercase());
-    Ok(HttpResponse::Ok().json(found.ok_or_else(|| AdminError::NoResourceGroup(name.clone()))?))
 }
 
 pub(super) fn providers(control: &Control, id: &str) -> HttpResponse {
@@ -66,9 +64,9 @@ pub(super) fn provider(control: &Control, id: &str) -> HttpResponse {
 }
 
 fn the_provider(control: &Control, id: &str) -> Provider {
-    event_grid_provider(id, &used_locations(&placed(control), id))
+    event_grid_provider(id, &used_locations(&placements(control), id))
 }
 
 pub(super) fn locations(control: &Control, id: &str) -> HttpResponse {
-    HttpResponse::Ok().json(Page::whole(used_locations(&placed(control), id)))
+    HttpResponse::Ok().json(Page::whole(used_locations(&placements(control), id)))
 }

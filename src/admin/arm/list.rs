@@ -38,13 +38,21 @@ pub(super) struct PageRequest {
 impl PageRequest {
     /// The page that a request asks for.
     pub(super) fn of(request: &HttpRequest, control: &Control) -> Result<Self, AdminError> {
+        let (page, filter) = Self::unfiltered(request, control)?;
+        let names = if filter.trim().is_empty() { None } else { Some(NameFilter::read(&filter)?) };
+        Ok(Self { names, ..page })
+    }
+
+    /// The page that a request asks for, and its `$filter`, which is not of names.
+    pub(super) fn unfiltered(request: &HttpRequest, control: &Control) -> Result<(Self, String), AdminError> {
+        let mut filter = String::new();
         let url = format!("{}{}", control.operators_url(request), request.path());
         let is_part = request.extensions().contains::<OneOfShards>();
         let mut page = Self { names: None, top: TOP_MAX, after: None, url, query: Vec::new(), is_part };
         for (key, value) in form_urlencoded::parse(request.query_string().as_bytes()) {
             let (key, value) = (key.into_owned(), value.into_owned());
             match key.to_ascii_lowercase().as_str() {
-                "$filter" if !value.trim().is_empty() => page.names = Some(NameFilter::read(&value)?),
+                "$filter" => filter.clone_from(&value),
                 "$top" => page.top = query::number("$top", Some(&value), TOP_MAX, 1..=TOP_MAX, "resources")?,
                 "$skiptoken" => {
                     page.after = Some(value);
@@ -54,7 +62,7 @@ impl PageRequest {
             }
             page.query.push((key, value));
         }
-        Ok(page)
+        Ok((page, filter))
     }
 
     /// The requested page of `resources`, which have their keys.

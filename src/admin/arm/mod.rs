@@ -17,6 +17,7 @@ pub mod path;
 mod portal;
 mod precondition;
 mod provider;
+mod resource_groups;
 pub mod routes;
 mod subscriptions;
 mod topics;

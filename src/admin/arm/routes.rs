@@ -5,12 +5,12 @@
 
 use std::sync::LazyLock;
 
-use actix_web::http::Method;
+use actix_web::{HttpResponse, http::Method};
 
 use super::{
     account, domain_topics, event_types, namespaces,
     operation::{Operation, answer, delete, get, list, patch, post, put},
-    provider, subscriptions, topics, unsupported,
+    provider, resource_groups, subscriptions, topics, unsupported,
 };
 use crate::{
     auth::Access,
@@ -75,12 +75,21 @@ macro_rules! on_subscription {
 }
 
 #[rustfmt::skip]
-static ACCOUNT: [(&str, &[Operation]); 8] = [
+static ACCOUNT: [(&str, &[Operation]); 12] = [
     ("/tenants", &[get(answer!(_c => Ok(account::tenants())), account_doc::tenants)]),
     ("/subscriptions", &[get(answer!(c => account::subscriptions(c.control, c.request)), account_doc::subscriptions).merged(Merge::List)]),
     ("/subscriptions/{subscriptionId}", &[get(answer!(c => account::subscription(c.control, c.path.name("subscriptionId")?)), account_doc::subscription).merged(Merge::Found)]),
-    ("/subscriptions/{subscriptionId}/resourceGroups", &[get(answer!(c => account::resource_groups(c.control, c.request, c.path.name("subscriptionId")?)), account_doc::resource_groups).merged(Merge::List)]),
-    ("/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}", &[get(answer!(c => account::resource_group(c.control, &c.path.scope()?)), account_doc::resource_group).merged(Merge::Found)]),
+    ("/subscriptions/{subscriptionId}/resourceGroups", &[get(answer!(c => resource_groups::list(c.control, c.request, c.path.name("subscriptionId")?)), account_doc::resource_groups).merged(Merge::List)]),
+    ("/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}", &[
+        get(answer!(c => resource_groups::get(c.control, c.request, &c.path.scope()?)), account_doc::resource_group).merged(Merge::Found),
+        put(answer!(c => resource_groups::put(c).await), resource_groups::difference, account_doc::put_resource_group).merged(Merge::Each),
+        patch(answer!(c => resource_groups::patch(c).await), account_doc::patch_resource_group).merged(Merge::Each),
+        delete(answer!(c => resource_groups::delete(c.control, &c.path.scope()?).await), account_doc::delete_resource_group).merged(Merge::Each),
+    ]),
+    ("/subscriptions/{subscriptionId}/resources", &[list(answer!(c => resource_groups::resources(c, &c.path.azure_scope()?)), account_doc::resources)]),
+    ("/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}/resources", &[list(answer!(c => resource_groups::resources(c, &c.path.azure_scope()?)), account_doc::resources_of_group)]),
+    ("/subscriptions/{subscriptionId}/tagNames", &[get(answer!(c => Ok(HttpResponse::Ok().json(resource_groups::tag_names(c.control, c.path.name("subscriptionId")?)))), account_doc::tag_names).merged(Merge::Union)]),
+    ("/subscriptions/{subscriptionId}/providers/Microsoft.EventGrid/register", &[post(Access::ADMIN, answer!(c => Ok(account::provider(c.control, c.path.name("subscriptionId")?))), account_doc::register_provider).merged(Merge::Union)]),
     ("/subscriptions/{subscriptionId}/providers", &[get(answer!(c => Ok(account::providers(c.control, c.path.name("subscriptionId")?))), account_doc::providers).merged(Merge::Union)]),
     ("/subscriptions/{subscriptionId}/providers/Microsoft.EventGrid", &[get(answer!(c => Ok(account::provider(c.control, c.path.name("subscriptionId")?))), account_doc::provider).merged(Merge::Union)]),
     ("/subscriptions/{subscriptionId}/locations", &[get(answer!(c => Ok(account::locations(c.control, c.path.name("subscriptionId")?))), account_doc::locations).merged(Merge::Union)]),
@@ -251,6 +260,9 @@ static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 23] = [
 static UNSUPPORTED_LIST: [Operation; 1] = [get(answer!(_c => Ok(unsupported::list())), doc::list_unsupported)];
 
 #[rustfmt::skip]
+static UNASSIGNED_LIST: [Operation; 1] = [get(answer!(_c => Ok(unsupported::list())), doc::list_unsupported)];
+
+#[rustfmt::skip]
 static UNSUPPORTED_ITEM: [Operation; 1] = [get(answer!(c => unsupported::get(c.path)), doc::get_unsupported)];
 
 #[rustfmt::skip]
@@ -260,6 +272,10 @@ static UNSUPPORTED: [Operation; 4] = [
     patch(answer!(c => unsupported::refuse(c.path)), doc::patch_unsupported),
     delete(answer!(_c => Ok(unsupported::delete())), doc::delete_unsupported),
 ];
+
+/// What people assign to resources in Azure, of which there is nothing here: the type, its OpenAPI id and its name.
+const UNASSIGNED: [(&str, &str, &str); 2] =
+    [("locks", "Locks", "locks"), ("roleAssignments", "RoleAssignments", "role assignments")];
 
 /// Event Grid's resource types that this server does not support: lists are empty, nothing can be created.
 const UNSUPPORTED_TYPES: [(&str, &str); 6] = [
@@ -348,6 +364,7 @@ fn routes() -> Vec<Route> {
         }
     }
     add_unsupported(&mut routes, &whole, &group);
+    add_unassigned(&mut routes, &group);
     for (kind, name, id) in [(TopicKind::Topic, "topicName", "Topic"), (TopicKind::Domain, "domainName", "Domain")] {
         let topic = format!("{group}/{}/{{{name}}}", kind.path_segment());
         let suffixes = [("", &TOPIC[..])].into_iter().chain(TOPIC_ACTIONS).chain(EVENT_TYPES).chain(TOPIC_LISTS);
@@ -380,6 +397,24 @@ fn add_unsupported(routes: &mut Vec<Route>, whole: &str, group: &str) {
     let (resource, all) = ("verifiedPartners", format!("{PROVIDER}/verifiedPartners"));
     add(all.clone(), &UNSUPPORTED_LIST, resource, format!("Unsupported{resource}"));
     add(format!("{all}/{{verifiedPartnerName}}"), &UNSUPPORTED_ITEM, resource, format!("One{resource}"));
+}
+
+fn add_unassigned(routes: &mut Vec<Route>, group: &str) {
+    let subscription = "/subscriptions/{subscriptionId}".to_owned();
+    let scopes = [
+        (subscription.clone(), "OfSubscription"),
+        (format!("{subscription}/resourceGroups/{{resourceGroupName}}"), "OfGroup"),
+        (format!("{group}/topics/{{topicName}}"), "OfTopic"),
+        (format!("{group}/domains/{{domainName}}"), "OfDomain"),
+        (format!("{group}/namespaces/{{namespaceName}}"), "OfNamespace"),
+    ];
+    for (scope, of) in scopes {
+        for (resource, id, name) in UNASSIGNED {
+            let path = format!("{scope}/providers/Microsoft.Authorization/{resource}");
+            let route = Route::new(path, &UNASSIGNED_LIST, "not supported", format!("{id}{of}"));
+            routes.push(Route { resource: name, ..route });
+        }
+    }
 }
 
 fn add_namespaces(routes: &mut Vec<Route>, group: &str) {

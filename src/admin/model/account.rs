@@ -1,17 +1,23 @@
 //! Tenants, Azure subscriptions, resource groups, providers and locations, which Azure's clients request first.
 //!
-//! None of them is stored. An Azure subscription, a resource group or a location exists as long as a topic, a domain or a
-//! namespace is in it.
+//! Only a resource group that was created by itself is stored. An Azure subscription, any other resource group or a location
+//! exists as long as a topic, a domain, a namespace or a stored resource group is in it.
 
 use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
-use super::{provider::resource_types, topic::LOCATION};
-use gridhook_api::account::{
-    AzureSubscription, Location, Provider, ResourceGroup, ResourceGroupProperties, ResourceType, Tenant,
+use super::{
+    InvalidRequest, check_tags, drop_read_only, parse,
+    provider::resource_types,
+    read,
+    topic::{LOCATION, check_scope_part},
 };
-use gridhook_record::topic::ArmScope;
+use gridhook_api::account::{
+    AzureSubscription, Location, Provider, ResourceGroup, ResourceGroupBody, ResourceGroupProperties, ResourceType,
+    Tenant,
+};
+use gridhook_record::{resource_group::ResourceGroupRecord, topic::ArmScope};
 
 /// Listed API versions of Event Grid; every other version is accepted too.
 const API_VERSIONS: [&str; 4] = ["2025-02-15", "2022-06-15", "2021-12-01", "2020-06-01"];
@@ -28,6 +34,52 @@ pub struct ResourcePlacement {
     pub scope: ArmScope,
     /// `location`.
     pub location: String,
+}
+
+/// The specification of a resource group from a body.
+pub struct ResourceGroupSpec {
+    body: ResourceGroupBody,
+    is_patch: bool,
+}
+
+impl ResourceGroupSpec {
+    /// Reads the body of a PUT.
+    pub fn put(body: &[u8]) -> Result<Self, InvalidRequest> {
+        Self::of(body, false)
+    }
+
+    /// Reads the body of a PATCH: what it omits stays.
+    pub fn patch(body: &[u8]) -> Result<Self, InvalidRequest> {
+        Self::of(body, true)
+    }
+
+    fn of(body: &[u8], is_patch: bool) -> Result<Self, InvalidRequest> {
+        let mut value = parse(body)?;
+        drop_read_only(&mut value, &["id", "name", "type", "properties", "managedBy"]);
+        let body: ResourceGroupBody = read(value)?;
+        check_tags(body.tags.as_ref().unwrap_or(&BTreeMap::new()))?;
+        Ok(Self { body, is_patch })
+    }
+
+    /// The record of the group with these changes.
+    pub fn record(
+        self,
+        scope: ArmScope,
+        existing: Option<&ResourceGroup>,
+    ) -> Result<ResourceGroupRecord, InvalidRequest> {
+        check_scope_part("the subscription in the path", &scope.subscription)?;
+        check_scope_part("the resource group in the path", &scope.resource_group)?;
+        let known_tags = existing.filter(|_| self.is_patch).map(|group| group.tags.clone());
+        let known_location = existing.map(|group| group.location.clone());
+        let location = self.body.location.filter(|location| !location.is_empty()).or(known_location);
+        // An existing group keeps the spelling of its name.
+        let resource_group = existing.map_or(scope.resource_group, |group| group.name.clone());
+        Ok(ResourceGroupRecord {
+            scope: ArmScope { resource_group, ..scope },
+            location: location.unwrap_or_else(|| LOCATION.to_owned()),
+            tags: self.body.tags.or(known_tags).unwrap_or_default(),
+        })
+    }
 }
 
 /// The only tenant.

@@ -7,6 +7,7 @@
 //! - [`filter_versions`] keeps earlier filters of a subscription as long as the ledger may refer to them.
 //! - [`audit`] records what operators do.
 //! - [`system_events`] takes events about the server itself to its system topic.
+//! - [`resource_groups`] stores the resource groups that were created by themselves.
 //! - [`tokens`] creates, finds and revokes named tokens.
 //! - [`expiry`] deletes subscriptions at their `expirationTimeUtc`.
 
@@ -17,6 +18,7 @@ pub mod filter_version;
 pub mod filter_versions;
 
 pub mod registry;
+pub mod resource_groups;
 pub mod system_events;
 pub mod tokens;
 pub mod validation;

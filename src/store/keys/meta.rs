@@ -46,6 +46,8 @@ pub enum MetaKind {
     Token = 14,
     /// A record of the audit trail; named by its number.
     Audit = 15,
+    /// A resource group that was created by itself; named by the Azure subscription and its own name.
+    ResourceGroup = 16,
     /// Events that an operator accepted as lost; named by partition and first sequence.
     Loss = 20,
     /// How far the store has applied its changelog.
@@ -54,7 +56,7 @@ pub enum MetaKind {
 
 impl MetaKind {
     /// All kinds.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Format,
         Self::Topic,
         Self::Subscription,
@@ -70,6 +72,7 @@ impl MetaKind {
         Self::Secret,
         Self::Token,
         Self::Audit,
+        Self::ResourceGroup,
         Self::Loss,
         Self::Applied,
     ];

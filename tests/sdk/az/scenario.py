@@ -198,6 +198,25 @@ def others():
     az_fails("ResourceNotFound", "eventgrid system-topic show -n none", *GROUP)
 
 
+def groups():
+    """Resource groups, the resources in them, and what nobody assigned to them."""
+    assert az("group exists -n az-empty") is False
+    made = az("group create -n az-empty -l local --tags team=a")
+    assert made["properties"]["provisioningState"] == "Succeeded" and made["tags"] == {"team": "a"}, made
+    assert az("group exists -n az-empty") is True
+    assert az("group update -n az-empty --tags team=b")["tags"] == {"team": "b"}
+    assert "az-empty" in [group["name"] for group in az("group list")]
+    az("eventgrid topic create -n az-inside -l local -g az-empty")
+    [inside] = az("resource list -g az-empty")
+    assert inside["type"] == "Microsoft.EventGrid/topics" and inside["name"] == "az-inside", inside
+    assert "team" in [tag["tagName"] for tag in az("tag list")]
+    az("group delete -n az-empty --yes")
+    assert az("group exists -n az-empty") is False
+    assert az("resource list --resource-type Microsoft.EventGrid/topics --name az-inside") == []
+    az("provider register -n Microsoft.EventGrid")
+    assert az("provider show -n Microsoft.EventGrid")["registrationState"] == "Registered"
+
+
 def main():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Webhook)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -206,6 +225,7 @@ def main():
     subscriptions(*topics(), webhook)
     domains(webhook)
     others()
+    groups()
 
 
 main()

@@ -30,7 +30,9 @@ pub use self::{
     trace::{EventOccurrence, LedgerPeriod, TraceResult, TraceToken},
     validation::{ChangeBasis, ValidationOutcome, ValidationRefusal},
 };
-use crate::control::{system_events::SystemEvents, tokens::Tokens, validation::EndpointValidator};
+use crate::control::{
+    resource_groups::ResourceGroups, system_events::SystemEvents, tokens::Tokens, validation::EndpointValidator,
+};
 use gridhook_event::{PartitionId, Seq, SubscriptionKey, chunk::Chunk};
 use gridhook_journal as journal;
 use gridhook_journal::Journal;
@@ -117,6 +119,7 @@ pub struct Registry {
     expiry: Notify,
     feed: Arc<EventFeed>,
     tokens: Arc<Tokens>,
+    resource_groups: ResourceGroups,
 }
 
 /// Topics whose actor must be started, for [`actor_factory::run`](crate::supervision::actor_factory::run).
@@ -148,6 +151,7 @@ impl Registry {
             expiry: Notify::new(),
             feed: Arc::default(),
             tokens: Arc::new(Tokens::recover(journal.clone())?),
+            resource_groups: ResourceGroups::recover(journal.clone())?,
         };
         for (name, value) in reads.all_meta(MetaKind::Namespace)? {
             registry.insert_namespace(parse::<NamespaceRecord>(&name, &value)?);
@@ -269,6 +273,11 @@ impl Registry {
         if let Some(events) = self.system_events.get().filter(|_| !topic.record().is_follower) {
             events.report_subscription(event_type, &topic.record(), subscription, serde_json::json!({}));
         }
+    }
+
+    /// The resource groups that were created by themselves.
+    pub fn resource_groups(&self) -> &ResourceGroups {
+        &self.resource_groups
     }
 
     /// The named tokens.
