@@ -82,7 +82,7 @@ static ACCOUNT: [(&str, &[Operation]); 12] = [
     ("/subscriptions/{subscriptionId}/resourceGroups", &[get(answer!(c => resource_groups::list(c.control, c.request, c.path.name("subscriptionId")?)), account_doc::resource_groups).merged(Merge::List)]),
     ("/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}", &[
         get(answer!(c => resource_groups::get(c.control, c.request, &c.path.scope()?)), account_doc::resource_group).merged(Merge::Found),
-        put(answer!(c => resource_groups::put(c).await), resource_groups::difference, account_doc::put_resource_group).merged(Merge::Each),
+        put(answer!(c => resource_groups::put(c).await), answer!(c => resource_groups::difference(c)), account_doc::put_resource_group).merged(Merge::Each),
         patch(answer!(c => resource_groups::patch(c).await), account_doc::patch_resource_group).merged(Merge::Each),
         delete(answer!(c => resource_groups::delete(c.control, &c.path.scope()?).await), account_doc::delete_resource_group).merged(Merge::Each),
     ]),
