@@ -47,6 +47,9 @@ const UNAVAILABLE: usize = 503;
 /// How long servers have to report how they sync.
 const REPORT_WAIT: Duration = Duration::from_secs(2);
 
+/// How often servers that were down are asked for their report.
+const SYNC_CHECK_INTERVAL: Duration = Duration::from_secs(10);
+
 /// How often the connection is tested, so that a server that vanished is noticed.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -79,9 +82,10 @@ pub enum NatsError {
         /// Its name.
         server: String,
     },
-    /// Not all servers have reported how they sync.
+    /// No majority of the servers has reported how it syncs.
     #[error(
-        "{found} of {servers} NATS servers reported whether they sync every write; the user must be of the system account"
+        "{found} of {servers} NATS servers reported whether they sync every write, and more than half must; start the \
+         others, and check that the user is of the system account"
     )]
     Unreported {
         /// The number of reports.
@@ -283,52 +287,93 @@ impl NatsConnection {
         NatsChangelog { connection: self.clone(), name: name.to_owned() }
     }
 
-    /// Checks that every server syncs each write before it acknowledges it. This connection must have a user of the
-    /// system account.
+    /// Checks that servers sync each write before they acknowledge it. This connection must have a user of the system
+    /// account. A majority must report it, because a write needs the acknowledgement of a majority. Servers that are
+    /// down are checked once they report, while this connection is kept.
+    ///
+    /// # Errors
+    /// If fewer report, or if one of them does not sync or is too old.
     pub fn check_sync(&self) -> Result<(), NatsError> {
-        let reports = self.runtime.block_on(self.reports())?;
-        let servers = reports.values().filter_map(|report| report.data.meta_cluster.as_ref()).map(|of| of.cluster_size);
-        let servers = servers.max().unwrap_or(1);
-        if reports.len() < servers {
-            return Err(NatsError::Unreported { found: reports.len(), servers });
-        }
-        for ServerReport { server: ReportingServer { name, ver }, data } in reports.into_values() {
-            if is_older(&ver) {
-                return Err(NatsError::Version { server: name, version: ver });
-            }
-            if !data.config.sync_always {
-                return Err(NatsError::Sync { server: name });
-            }
+        let client = self.context.client();
+        let reported = self.runtime.block_on(sync_reports(&client))?;
+        if let Some(missing) = reported.missing() {
+            tracing::warn!(reported = reported.found, servers = reported.servers, "{missing}");
+            self.runtime.spawn(check_sync_of_missing(client));
         }
         Ok(())
     }
+}
 
-    /// The reports of all servers that answer in time, by their names.
-    async fn reports(&self) -> Result<BTreeMap<String, ServerReport>, NatsError> {
-        let client = self.context.client();
-        let of_client = |error: &dyn std::error::Error| NatsError::Connect(error.to_string());
-        let inbox = client.new_inbox();
-        let mut answers = client.subscribe(inbox.clone()).await.map_err(|error| of_client(&error))?;
-        let asked = client.publish_with_reply("$SYS.REQ.SERVER.PING.JSZ", inbox, Bytes::new()).await;
-        asked.map_err(|error| of_client(&error))?;
-        let mut reports = BTreeMap::new();
-        let collect = async {
-            while let Some(answer) = answers.next().await {
-                if answer.status == Some(StatusCode::NO_RESPONDERS) {
-                    return;
-                }
-                let Ok(report) = serde_json::from_slice::<ServerReport>(&answer.payload) else { continue };
-                let servers = report.data.meta_cluster.as_ref().map_or(1, |meta| meta.cluster_size);
-                reports.insert(report.server.name.clone(), report);
-                if reports.len() >= servers {
-                    return;
-                }
-            }
-        };
-        // Those that are missing are counted.
-        tokio::time::timeout(REPORT_WAIT, collect).await.ok();
-        Ok(reports)
+/// How many servers of a cluster have reported that they sync each write.
+struct SyncReports {
+    found: usize,
+    servers: usize,
+}
+
+impl SyncReports {
+    fn missing(&self) -> Option<&'static str> {
+        (self.found < self.servers).then_some("a NATS server is down: whether it syncs every write is checked later")
     }
+}
+
+/// Checks again until all servers have reported.
+async fn check_sync_of_missing(client: Client) {
+    loop {
+        tokio::time::sleep(SYNC_CHECK_INTERVAL).await;
+        match sync_reports(&client).await {
+            Ok(reports) if reports.missing().is_none() => {
+                tracing::info!(servers = reports.servers, "all NATS servers sync every write");
+                return;
+            }
+            Ok(_) | Err(NatsError::Unreported { .. } | NatsError::Connect(_)) => {}
+            Err(error) => tracing::error!(%error, "acknowledged events may be lost with this NATS server"),
+        }
+    }
+}
+
+async fn sync_reports(client: &Client) -> Result<SyncReports, NatsError> {
+    let reports = reports(client).await?;
+    let servers = reports.values().filter_map(|report| report.data.meta_cluster.as_ref()).map(|of| of.cluster_size);
+    let servers = servers.max().unwrap_or(1);
+    let found = reports.len();
+    if 2 * found <= servers {
+        return Err(NatsError::Unreported { found, servers });
+    }
+    for ServerReport { server: ReportingServer { name, ver }, data } in reports.into_values() {
+        if is_older(&ver) {
+            return Err(NatsError::Version { server: name, version: ver });
+        }
+        if !data.config.sync_always {
+            return Err(NatsError::Sync { server: name });
+        }
+    }
+    Ok(SyncReports { found, servers })
+}
+
+/// The reports of all servers that respond in time, by their names.
+async fn reports(client: &Client) -> Result<BTreeMap<String, ServerReport>, NatsError> {
+    let of_client = |error: &dyn std::error::Error| NatsError::Connect(error.to_string());
+    let inbox = client.new_inbox();
+    let mut responses = client.subscribe(inbox.clone()).await.map_err(|error| of_client(&error))?;
+    let request = client.publish_with_reply("$SYS.REQ.SERVER.PING.JSZ", inbox, Bytes::new()).await;
+    request.map_err(|error| of_client(&error))?;
+    let mut reports = BTreeMap::new();
+    let collect = async {
+        while let Some(response) = responses.next().await {
+            if response.status == Some(StatusCode::NO_RESPONDERS) {
+                return;
+            }
+            let Ok(report) = serde_json::from_slice::<ServerReport>(&response.payload) else { continue };
+            let servers = report.data.meta_cluster.as_ref().map_or(1, |meta| meta.cluster_size);
+            reports.insert(report.server.name.clone(), report);
+            if reports.len() >= servers {
+                return;
+            }
+        }
+    };
+    // Those that are missing are counted.
+    tokio::time::timeout(REPORT_WAIT, collect).await.ok();
+    Ok(reports)
 }
 
 fn check(client: &Client) -> Result<(), NatsError> {

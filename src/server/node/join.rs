@@ -112,7 +112,8 @@ pub(crate) async fn join(
     let is_new: Vec<bool> = begins.iter().map(|begins| *begins == Some(1)).collect();
     let of_cluster = cluster.clone();
     let opened = tokio::task::spawn_blocking(move || nats::open(&of_cluster, tls.as_ref(), &begins));
-    let nats::Opened { logs, id, earlier, records, connection } = opened.await.expect("connecting does not panic")?;
+    let opened = opened.await.expect("connecting does not panic")?;
+    let nats::Opened { logs, id, earlier, records, connection, system_connection } = opened;
     let intervals = LeaseIntervals::new(cluster.renew, cluster.expiry);
     let settings = ClaimSettings {
         me: NodeId(uuid::Uuid::new_v4().to_string()),
@@ -186,7 +187,7 @@ pub(crate) async fn join(
         keep_bytes: cluster.stream_keep_bytes,
         follow_interval,
         listener,
-        _records: Box::new(connection.clone()),
+        _records: Box::new((connection.clone(), system_connection.clone())),
     });
     Ok(Joined { nodes: nodes.collect(), member })
 }
@@ -355,6 +356,8 @@ mod nats {
         pub(super) records: NatsRecords,
         /// The connection of the records. Its thread ends with it.
         pub(super) connection: NatsConnection,
+        /// The connection to the system account, which checks servers that are down now.
+        pub(super) system_connection: Option<NatsConnection>,
     }
 
     /// Connects. `begins` has the sequence of each shard at which its stream may be made. Blocks.
@@ -367,8 +370,9 @@ mod nats {
             let credentials = credentials(login)?;
             NatsConnection::log_in(&cluster.urls, &credentials, tls).map_err(of_nats)
         };
-        if let Some(login) = &cluster.system_login {
-            connect(login)?.check_sync().map_err(of_nats)?;
+        let system_connection = cluster.system_login.as_ref().map(connect).transpose()?;
+        if let Some(connection) = &system_connection {
+            connection.check_sync().map_err(of_nats)?;
         }
         // Records of claims do not wait behind large records of the changelog.
         let (of_log, of_records) = (connect(&cluster.login)?, connect(&cluster.login)?);
@@ -410,7 +414,7 @@ mod nats {
             }
             logs.push(Arc::new(of_log.changelog(&name)));
         }
-        Ok(Opened { logs, id, earlier, records, connection: of_records })
+        Ok(Opened { logs, id, earlier, records, connection: of_records, system_connection })
     }
 
     /// The names of the nodes whose records change within the time after which a node is dead.

@@ -6,14 +6,17 @@ use gridhook::journal::changelog::record::{Body, Record};
 use serde_json::{Value, json};
 
 use super::{
-    Cluster, LONG, START, STREAM, TOKEN,
+    Cluster, LONG, START, STREAM, TOKEN, assert_arrived,
     cuts::{FENCE, start_behind_proxy},
+    publish,
 };
 use crate::{
     publish::bearer::Signer,
+    server::wait_until_settled,
     support::{
         nats::{NatsCluster, has_nats},
-        server::{operator, wait_for},
+        server::{Server, SubscriptionSpec, operator, wait_for},
+        sink::Sink,
         tcp_proxy::{Cut, TcpProxy},
     },
 };
@@ -188,4 +191,28 @@ fn is_released(cluster: &Cluster) -> bool {
     let last = records.iter().rposition(is_fence).expect("the fence of the next owner");
     println!("before the fence: {:?}", records[last - 1]);
     matches!(records[last - 1], Body::Release)
+}
+
+/// Servers of NATS that are down do not keep nodes down: a majority acknowledges writes without them.
+#[test]
+fn nodes_start_while_one_of_three_nats_servers_is_down_and_check_it_later() {
+    if !has_nats() {
+        return;
+    }
+    let (mut cluster, sink) = (Cluster::start(3, &[]), Sink::start());
+    let key = cluster.nodes[0].topic("orders", "EventGridSchema");
+    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
+    let mut ids = publish(&cluster.nodes[0], &key, 0..10);
+    for node in &mut cluster.nodes {
+        node.terminate();
+    }
+    cluster.nats.0[2].kill();
+    cluster.join_all();
+    ids.extend(publish(&cluster.nodes[0], &key, 10..20));
+    wait_until_settled(&cluster.nodes[0], "orders", "all");
+    assert_arrived(&sink, "/all", &ids);
+    let is_checked = |node: &Server| node.logs().contains("all NATS servers sync every write");
+    assert!(!cluster.nodes.iter().any(is_checked), "a server is down");
+    cluster.nats.0[2].start();
+    wait_for("the server to be checked", START, || cluster.nodes.iter().all(is_checked));
 }
