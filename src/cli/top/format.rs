@@ -29,7 +29,7 @@ pub(super) fn page(report: &TopReport, by: &str, has_keys: bool) -> Vec<String> 
             number(report.in_flight as u64),
             number(report.backlog),
             number(report.pending),
-            if has_keys { "; keys: q quit, a h b p f i n sort" } else { "" }
+            if has_keys { "; keys: q quit, a h b p f i d r n sort" } else { "" }
         ),
     ];
     if !report.missing_shards.is_empty() {
@@ -67,7 +67,10 @@ fn health(line: &TopLine) -> String {
             None => format!("{}, probe due", text(cause)),
         },
         (None, HealthView::Probing { .. }) => "probing".to_owned(),
-        (None, HealthView::Healthy { .. }) => "healthy".to_owned(),
+        (None, HealthView::Healthy { .. }) => match (line.condition.state.as_str(), line.condition.success_share) {
+            ("failing", Some(share)) => format!("failing, {:.0}% ok", 100.0 * share),
+            (state, _) => text(state),
+        },
     }
 }
 

@@ -22,8 +22,8 @@ use gridhook_api::top::{HealthFilter, SortOrder, TopReport};
 /// The flags of `top`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Keys: q quits; a, h, b, p, f, i, d and n sort by activity, health, backlog, pending deliveries, failures, requests
-in flight, dead letters and name. Without a terminal, the figures are printed once.
+    after_help = "Keys: q quits; a, h, b, p, f, i, d, r and n sort by activity, health, backlog, pending deliveries, failures, requests
+in flight, dead letters, response time and name. Without a terminal, the figures are printed once.
 
 Examples:
   gridhook top
@@ -53,7 +53,7 @@ pub struct Top {
     /// Interval between updates
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = every)]
     every: Duration,
-    /// Print the figures once, with rates over one interval
+    /// Print the figures once
     #[arg(long)]
     once: bool,
     #[command(flatten)]
@@ -63,7 +63,7 @@ pub struct Top {
 }
 
 /// The orders: their keys, and their names in the query.
-const SORT_KEYS: [(u8, SortOrder, &str); 8] = [
+const SORT_KEYS: [(u8, SortOrder, &str); 9] = [
     (b'a', SortOrder::Activity, "activity"),
     (b'h', SortOrder::Health, "health"),
     (b'b', SortOrder::Backlog, "backlog"),
@@ -71,6 +71,7 @@ const SORT_KEYS: [(u8, SortOrder, &str); 8] = [
     (b'f', SortOrder::Failures, "failures"),
     (b'i', SortOrder::InFlight, "inFlight"),
     (b'd', SortOrder::DeadLetters, "deadLetters"),
+    (b'r', SortOrder::ResponseTime, "responseTime"),
     (b'n', SortOrder::Name, "name"),
 ];
 
@@ -78,7 +79,7 @@ fn sort_name(order: SortOrder) -> &'static str {
     SORT_KEYS.iter().find(|(_, known, _)| *known == order).map_or("", |(_, _, name)| *name)
 }
 
-/// Parses the interval. The server computes rates over at least 500 ms.
+/// Parses the interval.
 fn every(text: &str) -> Result<Duration, String> {
     let time = humantime_serde::re::humantime::parse_duration(text).map_err(|error| error.to_string())?;
     let is_allowed = (Duration::from_millis(500)..=Duration::from_secs(30)).contains(&time);
@@ -110,8 +111,6 @@ impl Top {
             self.live(&session).await?;
             return Ok(None);
         }
-        self.fetch(&session, self.by).await?;
-        tokio::time::sleep(self.every).await;
         let report = self.fetch(&session, self.by).await?;
         let text = |report: &TopReport| format::page(report, sort_name(self.by), false).join("\n");
         Ok(Some(self.printed.response(&report, text)?))
