@@ -33,7 +33,7 @@ use gridhook_dead_letter::{
 use gridhook_event::{Schema, SubscriptionKey};
 use gridhook_policy::record::{
     Command, Rate,
-    job::{JobCommand, JobKind},
+    job::{Job, JobCommand, JobKind},
 };
 
 /// Default number of dead letters on a page …
@@ -185,7 +185,8 @@ pub(super) async fn redrive(call: Call<'_>, path: &TopicPath, name: &str) -> Res
     let kind = JobKind::Redrive { drained: false };
     let begun = control.registry.command(&path.key(), name, Command::Job(JobCommand::Start { kind, rate })).await?;
     let lane = begun.job.ok_or(AdminError::Broken("the started redrive has no job"))?;
-    let begun = redrives.start(location.subscription_key, lane, &RedriveRequest { query, keep: asked.keep }).await;
+    let request = RedriveRequest { query, keep: asked.keep, total: asked.total };
+    let begun = redrives.start(location.subscription_key, lane, &request).await;
     if let Err(error) = begun {
         // The request is not stored, so the job ends. If that cannot be written either, the next start ends it.
         let cancel = Command::Job(JobCommand::Cancel(lane));
@@ -216,6 +217,15 @@ fn location<'a>(
 }
 
 impl Control {
+    /// The number of dead letters of a job, if it is a redrive that runs and they were counted.
+    pub(crate) async fn redrive_total(&self, key: SubscriptionKey, job: &Job) -> Option<u64> {
+        if !matches!(job.kind, JobKind::Redrive { .. }) || job.state.has_ended() {
+            return None;
+        }
+        // Progress without a total is better than no report.
+        self.redrives.as_ref()?.total(key, job.lane).await.ok().flatten()
+    }
+
     fn redrives(&self) -> Result<&Redrives, AdminError> {
         self.redrives.as_ref().ok_or(AdminError::Broken("no dead-letter writer is set up"))
     }

@@ -2,7 +2,7 @@
 //! their own in `/metrics`.
 //!
 //! It begins with the process and is lost with it. It costs one walk through the figures of all event subscriptions in five
-//! seconds, so a server without a dashboard has none.
+//! seconds, so a server without a dashboard has none. The sums of windows are recorded in any case.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -73,20 +73,28 @@ struct HistoryQuery {
     subscription: Option<String>,
 }
 
-/// Records the history until the process ends; without a dashboard, nothing reads it and it returns at once.
+/// Records the figures until the process ends.
 pub async fn record_history(control: web::Data<Control>) {
-    while control.sessions.is_some() {
+    loop {
+        control.record_figures();
         let now = control.clock.now().since(Timestamp(0));
         let (length, _) = RESOLUTIONS[0];
         let rest = length as f64 - now.as_secs_f64() % length as f64;
         tokio::time::sleep(Duration::from_secs_f64(rest) + LAG).await;
-        control.sample_history();
     }
 }
 
 impl Control {
+    /// Adds the present figures to the windows, and to the history if there is a dashboard, which alone reads it.
+    pub fn record_figures(&self) {
+        self.windows.record(&self.registry.topics(), self.clock.now());
+        if self.sessions.is_some() {
+            self.sample_history();
+        }
+    }
+
     /// Adds the present figures to the history.
-    pub fn sample_history(&self) {
+    fn sample_history(&self) {
         let mut state = self.history.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
         let (mut server, mut samples, mut activities) = (Sample::default(), Vec::new(), Vec::new());
@@ -94,10 +102,10 @@ impl Control {
         for topic in &topics {
             let mut of_topic = Sample::default();
             of_topic.counters[0] = topic.taken().count;
-            for (snapshot, times) in topic.snapshots_with_response_times() {
+            for snapshot in topic.snapshots() {
                 let key = SubscriptionKey { partition: topic.partition(), subscription: snapshot.number() };
-                let sample = sample_of(&snapshot, &times);
-                // An event subscription publishes nothing: its first counter is of events that matched.
+                let sample = sample_of(&snapshot);
+                // The first counter is the topic's own.
                 add(&mut of_topic, &sample, 1);
                 let counters = &snapshot.counters;
                 activities.push(Activity { key, total: counters.matched + snapshot.backlog + counters.requests });
@@ -123,11 +131,12 @@ impl Control {
     }
 }
 
-fn sample_of(snapshot: &SubscriptionSnapshot, times: &[u64]) -> Sample {
+fn sample_of(snapshot: &SubscriptionSnapshot) -> Sample {
     let counters = &snapshot.counters;
     let mut sample = Sample {
         counters: [
-            counters.matched,
+            // Also what it has not read, as while its endpoint is suspended.
+            counters.passed + snapshot.backlog,
             counters.delivered,
             counters.requests_failed,
             counters.dead_lettered + counters.dropped,
@@ -135,7 +144,7 @@ fn sample_of(snapshot: &SubscriptionSnapshot, times: &[u64]) -> Sample {
         gauges: [snapshot.backlog, counters.pending],
         ..Sample::default()
     };
-    sample.responses.iter_mut().zip(times).for_each(|(to, count)| *to = *count);
+    sample.responses.iter_mut().zip(snapshot.response_times()).for_each(|(to, count)| *to = count);
     sample
 }
 

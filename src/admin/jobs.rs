@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::{AdminError, Control, merge, permissions::Permissions, query};
 use crate::replay::replay_view;
 use gridhook_api::jobs::{JobsReport, OpenJobView};
+use gridhook_event::SubscriptionKey;
 
 /// Default number of listed jobs …
 pub(super) const TOP: usize = 100;
@@ -35,16 +36,20 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     }
     all.sort_by_key(|(topic, record, job)| (Reverse(job.began), topic.partition(), record.number, job.lane));
     let open = all.len();
-    let jobs = all.into_iter().take(top).map(|(topic, record, job)| {
-        let (of_topic, mut job) = (topic.record(), replay_view(&job, now));
+    let mut jobs = Vec::new();
+    for (topic, record, job) in all.into_iter().take(top) {
+        let key = SubscriptionKey { partition: topic.partition(), subscription: record.number };
+        let counted = control.redrive_total(key, &job).await;
+        let of_topic = topic.record();
+        let mut job = replay_view(&job, counted, now);
         if let Some(shard) = control.shard_of_part(&of_topic) {
             job.id = merge::id_of_shard(shard, &job.id);
         }
-        OpenJobView {
+        jobs.push(OpenJobView {
             topic: of_topic.resource_id_of(record.filter.domain_topic.as_deref()),
             subscription: record.name.to_string(),
             job,
-        }
-    });
-    Ok(HttpResponse::Ok().json(JobsReport { now: now.to_string(), open, jobs: jobs.collect() }))
+        });
+    }
+    Ok(HttpResponse::Ok().json(JobsReport { now: now.to_string(), open, jobs }))
 }

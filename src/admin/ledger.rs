@@ -1,4 +1,5 @@
-//! `GET …/ledger`: the lines of an event subscription in a time range, optionally of one step, outcome or reason.
+//! `GET …/ledger`: the lines of an event subscription in a time range, optionally of one step, outcome or reason, the oldest or
+//! the newest first.
 
 use std::{str::FromStr, time::Duration};
 
@@ -10,12 +11,13 @@ use super::{
     arm::{Call, no_subscription, path::TopicPath, topic},
     ledger_line::{LineContext, OutcomeFilter},
     model::{InvalidRequest, instant},
+    newest_lines::read_newest_lines,
     trace::Paging,
 };
 use crate::ledger_line::line_view;
 use gridhook_api::ledger::LedgerPageView;
 use gridhook_engine::control::registry::{self, LedgerPeriod};
-use gridhook_event::Timestamp;
+use gridhook_event::{SubscriptionKey, Timestamp};
 use gridhook_policy::record::LedgerEntry;
 
 /// Default number of lines in a response.
@@ -38,12 +40,22 @@ impl FromStr for LedgerToken {
 /// `GET …/ledger?from=…&to=…&outcome=…`.
 pub(super) async fn ledger(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
     let Paging { from: start, top, rest } = Paging::<LedgerToken>::read(call.request.query_string(), TOP)?;
-    let LedgerRequest { from, to, outcome } = LedgerRequest::read(&rest, call.control.clock.now())?;
+    let LedgerRequest { from, to, outcome, order } = LedgerRequest::read(&rest, call.control.clock.now())?;
     let topic = topic(call.control, path)?;
     let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
     let wanted = move |entry: &LedgerEntry| outcome.as_ref().is_none_or(|outcome| outcome.matches(&entry.what));
     let start = start.map(|LedgerToken(key)| key);
-    let found = topic.ledger(subscription.number, from..to, start, top, wanted).await;
+    let found = match order {
+        LedgerOrder::Oldest => topic.ledger(subscription.number, from..to, start, top, wanted).await,
+        LedgerOrder::Newest => {
+            let key = SubscriptionKey { partition: topic.partition(), subscription: subscription.number };
+            let before = start.map_or(Ok(to), |start| instant_of(&start))?;
+            let page = read_newest_lines(call.control, &[key], from, before.min(to), top, wanted).await?;
+            let lines = page.lines.into_iter().map(|(_, line)| line).collect();
+            let next = page.next.map(|before| before.0.to_be_bytes().to_vec());
+            topic.with_excerpts(subscription.number, lines, next).await
+        }
+    };
     let LedgerPeriod { lines, excerpts, oldest, next } = found.map_err(registry::Error::from)?;
     let context = LineContext { filters: None, excerpts: Some(&excerpts) };
     Ok(HttpResponse::Ok().json(LedgerPageView {
@@ -56,30 +68,58 @@ pub(super) async fn ledger(call: Call<'_>, path: &TopicPath, name: &str) -> Resu
     }))
 }
 
+/// The time in a token of a page of the newest lines.
+fn instant_of(token: &[u8]) -> Result<Timestamp, InvalidRequest> {
+    let refused = |_| InvalidRequest::new("continue", "is invalid; allowed is `continue` of the previous response");
+    token.try_into().map(|bytes| Timestamp(u64::from_be_bytes(bytes))).map_err(refused)
+}
+
 /// The query of a request.
 struct LedgerRequest {
     from: Timestamp,
     to: Timestamp,
     outcome: Option<OutcomeFilter>,
+    order: LedgerOrder,
+}
+
+/// Which lines come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LedgerOrder {
+    Oldest,
+    Newest,
 }
 
 impl LedgerRequest {
     fn read(query: &str, now: Timestamp) -> Result<Self, AdminError> {
-        let (mut from, mut to, mut outcome) = (None, None, None);
+        let (mut from, mut to, mut outcome, mut order) = (None, None, None, LedgerOrder::Oldest);
         for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
             match key.as_ref() {
                 "from" => from = Some(instant("from", &value)?),
                 "to" => to = Some(instant("to", &value)?),
                 "outcome" => outcome = Some(OutcomeFilter::read(&value)?),
+                "order" => {
+                    order = match value.as_ref() {
+                        "oldest" => LedgerOrder::Oldest,
+                        "newest" => LedgerOrder::Newest,
+                        other => {
+                            let problem = format!("is '{other}'; allowed are oldest and newest");
+                            return Err(InvalidRequest::new("order", problem).into());
+                        }
+                    };
+                }
                 // Azure's clients send it with every request.
                 "api-version" => {}
                 other => {
-                    let problem = format!("has '{other}'; allowed are from, to, outcome, top and continue");
+                    let problem = format!("has '{other}'; allowed are from, to, outcome, order, top and continue");
                     return Err(InvalidRequest::new("the query", problem).into());
                 }
             }
         }
         let to = to.unwrap_or_else(|| now.after(Duration::from_micros(1)));
-        Ok(Self { from: from.unwrap_or_else(|| to.before(DEFAULT_RANGE)), to, outcome })
+        let earliest = match order {
+            LedgerOrder::Oldest => to.before(DEFAULT_RANGE),
+            LedgerOrder::Newest => Timestamp::default(),
+        };
+        Ok(Self { from: from.unwrap_or(earliest), to, outcome, order })
     }
 }

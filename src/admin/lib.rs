@@ -54,8 +54,9 @@ pub mod merge;
 mod metadata;
 pub mod metrics;
 pub mod model;
+pub mod newest_lines;
 pub mod openapi;
-pub mod operate;
+mod operate;
 mod permissions;
 mod placement;
 mod query;
@@ -64,6 +65,7 @@ mod replay;
 pub mod request_id;
 mod retry;
 mod routes;
+mod search;
 mod server;
 mod session;
 mod shares;
@@ -79,6 +81,7 @@ mod top;
 mod trace;
 pub mod uses;
 mod validate;
+mod windows;
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -147,8 +150,7 @@ pub struct Control {
     /// The metrics of the server.
     pub exposition: Exposition,
     fault_injector: FaultInjector,
-    samples: top::RateSamples,
-    topic_rates: top::TopicRates,
+    windows: windows::RecordedWindows,
     sessions: Option<Sessions>,
     tails: shares::CallerShares,
     /// The record of what operators do.
@@ -185,8 +187,7 @@ impl Control {
             operators: None,
             exposition,
             fault_injector,
-            samples: top::RateSamples::default(),
-            topic_rates: top::TopicRates::default(),
+            windows: windows::RecordedWindows::default(),
             sessions: Some(Sessions::default()),
             tails: shares::CallerShares::new(SUBSCRIBERS_MAX),
             audit: None,

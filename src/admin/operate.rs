@@ -16,8 +16,9 @@ use gridhook_api::status::{
     BacklogView, CountersView, HealthView, JobStatusView, OrderStatusView, PaceView, SubscriptionStatusView,
     TopicStatusView, UnblockBody,
 };
+use gridhook_api::top::ConditionView;
 use gridhook_engine::control::registry::{self, SubscriptionStatus};
-use gridhook_event::Timestamp;
+use gridhook_event::{SubscriptionKey, Timestamp};
 use gridhook_policy::{
     order::OrderHash,
     record::{Command, Counters, EndpointView, Health, OrderView, Rate, job::Job},
@@ -37,10 +38,11 @@ pub(crate) fn job_status_view(job: &Job) -> JobStatusView {
 }
 
 /// The view of `status`.
-pub fn subscription_status_view(
+fn subscription_status_view(
     topic: &str,
     subscription: &SubscriptionRecord,
     status: &SubscriptionStatus,
+    condition: ConditionView,
     now: Timestamp,
 ) -> SubscriptionStatusView {
     let SubscriptionStatus {
@@ -59,6 +61,7 @@ pub fn subscription_status_view(
         subscription: subscription.name.to_string(),
         held_by: cursor.held.map(|held| held.to_string()),
         health: health_view(cursor.health),
+        condition,
         endpoint: pace_view(endpoint, &subscription.webhook),
         counters: counters_view(cursor.counters),
         replayed: (cursor.jobs_begun > 0).then(|| counters_view(cursor.replayed)),
@@ -135,7 +138,7 @@ pub(super) async fn topic_status(control: &Control, path: &TopicPath) -> Result<
     let Range { start: from, end } = topic.log_range().await.map_err(registry::Error::from)?;
     let oldest = if from < end { topic.appended_at(from).await.map_err(registry::Error::from)? } else { None };
     let taken = topic.taken();
-    let rates = control.topic_rates.rate(topic.partition(), taken, control.clock.now());
+    let rates = control.windows.at(control.clock.now()).topic_rates(topic.partition(), taken);
     let view = TopicStatusView {
         topic: topic.record().name.to_string(),
         subscriptions: topic.subscription_count(),
@@ -163,7 +166,13 @@ pub(super) async fn status(control: &Control, path: &TopicPath, name: &str) -> R
     let topic = topic(control, path)?;
     let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
     let status = topic.status(name).await.map_err(registry::Error::from)?.ok_or_else(|| no_subscription(path, name))?;
-    let view = subscription_status_view(topic.record().name.as_str(), &subscription, &status, control.clock.now());
+    let now = control.clock.now();
+    let snapshot = topic.snapshot(name).ok_or_else(|| no_subscription(path, name))?;
+    let key = SubscriptionKey { partition: topic.partition(), subscription: snapshot.number() };
+    let windows = control.windows.at(now);
+    let condition = windows.figures(key, &snapshot).condition(&windows.reported_lengths());
+    drop(windows);
+    let view = subscription_status_view(topic.record().name.as_str(), &subscription, &status, condition, now);
     Ok(HttpResponse::Ok().json(view))
 }
 

@@ -17,7 +17,7 @@ use gridhook_api::{
     resource::Page,
 };
 use gridhook_engine::control::registry::{ReplayContent, ReplayPoint, ReplayRange};
-use gridhook_event::{Lane, Seq, Timestamp};
+use gridhook_event::{Lane, Seq, SubscriptionKey, Timestamp};
 use gridhook_policy::record::{
     Command, Rate,
     job::{Job, JobCommand, JobKind, JobState},
@@ -57,14 +57,14 @@ pub(crate) fn dry_run(ReplayContent { from, end, events, matching }: ReplayConte
     DryRun { from_sequence: from.0, to_sequence: end.0 - 1, stored: events, matching }
 }
 
-pub(crate) fn replay_view(job: &Job, now: Timestamp) -> ReplayView {
+/// The view of a job. `counted` is the number of dead letters of a redrive, if somebody has counted them.
+pub(crate) fn replay_view(job: &Job, counted: Option<u64>, now: Timestamp) -> ReplayView {
     let range = match job.kind {
         JobKind::Replay { from, end } => Some((from.0, end.0)),
-        // The number of dead letters is not known in advance.
         JobKind::Redrive { .. } => None,
     };
     let passed = job.counters.passed;
-    let total = range.map(|(from, end)| end.saturating_sub(from));
+    let total = range.map(|(from, end)| end.saturating_sub(from)).or(counted);
     let left =
         total.filter(|_| job.state == JobState::Running).and_then(|total| eta(now.since(job.began), passed, total));
     ReplayView {
@@ -89,18 +89,23 @@ fn eta(so_far: Duration, passed: u64, total: u64) -> Option<Duration> {
 
 /// `GET …/replays`.
 pub(super) async fn list(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
-    check(call.control, path, name)?;
+    let key = subscription_key(call.control, path, name)?;
     let jobs = call.control.registry.jobs(&path.key(), name).await?;
-    let value = jobs.iter().map(|job| replay_view(job, call.control.clock.now())).collect();
+    let mut value = Vec::with_capacity(jobs.len());
+    for job in &jobs {
+        let counted = call.control.redrive_total(key, job).await;
+        value.push(replay_view(job, counted, call.control.clock.now()));
+    }
     Ok(HttpResponse::Ok().json(Page::whole(value)))
 }
 
 /// `GET …/replays/{replayId}`.
 pub(super) async fn get(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
     let id = call.path.name("replayId")?;
-    check(call.control, path, name)?;
+    let key = subscription_key(call.control, path, name)?;
     let job = call.control.registry.job(&path.key(), name, lane(id)?).await?;
-    Ok(HttpResponse::Ok().json(replay_view(&job, call.control.clock.now())))
+    let counted = call.control.redrive_total(key, &job).await;
+    Ok(HttpResponse::Ok().json(replay_view(&job, counted, call.control.clock.now())))
 }
 
 /// `POST …/replays/{replayId}/pause`, `…/resume` and `…/cancel`.
@@ -111,16 +116,18 @@ pub(super) async fn command(
     command: fn(Lane) -> JobCommand,
 ) -> Result<HttpResponse, AdminError> {
     let id = call.path.name("replayId")?;
-    check(call.control, path, name)?;
+    subscription_key(call.control, path, name)?;
     let (key, command) = (path.key(), command(lane(id)?));
     call.control.registry.command(&key, name, Command::Job(command)).await?;
     info!(topic = key, subscription = name, ?command, "operator command done");
     get(call, path, name).await
 }
 
-/// Checks that the event subscription exists.
-fn check(control: &Control, path: &TopicPath, name: &str) -> Result<(), AdminError> {
-    topic(control, path)?.subscription(name).map(drop).ok_or_else(|| no_subscription(path, name))
+/// The key of the event subscription, if it exists.
+fn subscription_key(control: &Control, path: &TopicPath, name: &str) -> Result<SubscriptionKey, AdminError> {
+    let topic = topic(control, path)?;
+    let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
+    Ok(SubscriptionKey { partition: topic.partition(), subscription: subscription.number })
 }
 
 /// The lane of a job, by its id in a path.
@@ -132,7 +139,7 @@ fn lane(id: &str) -> Result<Lane, AdminError> {
 /// `POST …/replays`.
 pub(super) async fn start(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
     let control = call.control;
-    check(control, path, name)?;
+    subscription_key(control, path, name)?;
     let body: ReplayBody = if call.body.is_empty() { ReplayBody::default() } else { read(parse(call.body)?)? };
     let key = path.key();
     let range = replay_range(&body)?;
@@ -144,5 +151,5 @@ pub(super) async fn start(call: Call<'_>, path: &TopicPath, name: &str) -> Resul
     shares::check_new_job(control, call.permissions, &key, name).await?;
     let job = control.registry.replay(&key, name, range, rate).await?;
     info!(topic = key, subscription = name, job = job.lane.0, "replay started");
-    Ok(HttpResponse::Created().json(replay_view(&job, control.clock.now())))
+    Ok(HttpResponse::Created().json(replay_view(&job, None, control.clock.now())))
 }

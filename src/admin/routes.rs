@@ -25,7 +25,7 @@ use super::{
         Merge,
         ShardScope::{self, All, Any, ByBody, ByTopic, Control},
     },
-    server, session, store, supervision, tail, tokens, top, validate,
+    search, server, session, store, supervision, tail, tokens, top, validate,
 };
 
 const GET: &[Method] = &[Method::GET];
@@ -85,6 +85,7 @@ static ROUTES: &[GridhookRoute] = &[
     route("/history", ByTopic(Merge::History), &[operation(GET, Access::READ, |route| route.to(history::report), own::history)]),
     list("/tail", ByTopic(Merge::Lines), &[headless(operation(GET, Access::READ, |route| route.to(tail::tail), own::tail))]),
     route("/supervision", ByTopic(Merge::Supervision), &[operation(GET, Access::READ, |route| route.to(supervision::report), own::supervision)]),
+    route("/search", All(Merge::Union), &[operation(GET, Access::READ, |route| route.to(search::report), own::search)]),
     list("/jobs", All(Merge::Jobs), &[operation(GET, Access::READ, |route| route.to(jobs::report), own::jobs)]),
     list("/deadLetters", ByTopic(Merge::DeadLetters), &[operation(GET, Access::READ, |route| route.to(dead_letters::newest::newest), own::newest_dead_letters)]),
     route("/server", Any, &[operation(GET, Access::READ, |route| route.to(server::report), own::server)]),

@@ -1,13 +1,12 @@
 //! `GET /top`: the figures of all event subscriptions, the most active or the least healthy first, in pages.
 //!
-//! Rates are measured since the previous request; the first response has none. Counters and states come from shared
-//! state: no actor receives a message. The store is read only for the age of the oldest unread events of listed ones.
+//! Rates are those of a recorded window, the same for every reader. Counters and states come from shared state: no actor
+//! receives a message. The store is read only for the age of the oldest unread events of listed ones.
 
 use std::{
     cmp::Ordering,
-    collections::{BTreeSet, HashMap},
-    sync::{Mutex, PoisonError},
-    time::Duration,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
 };
 
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
@@ -19,12 +18,16 @@ use super::{
     model::InvalidRequest,
     permissions::Permissions,
     query, tail,
+    windows::{SubscriptionWindows, WindowLengths, severity},
 };
 use crate::operate::health_view;
-use gridhook_api::top::{HealthFilter, SortOrder, TopLine, TopReport};
+use gridhook_api::top::{HealthFilter, RateWindow, SortOrder, TopLine, TopReport};
 use gridhook_engine::control::registry::{self, SubscriptionSnapshot, TopicHandle};
-use gridhook_event::{PartitionId, SubscriptionKey, Timestamp, chunk::LogTail};
-use gridhook_policy::record::{Counters, Health};
+use gridhook_event::{SubscriptionKey, Timestamp};
+use gridhook_policy::{
+    condition::{Condition, WindowOutcomes},
+    record::Health,
+};
 use gridhook_publish::OneOfShards;
 use gridhook_record::topic::TopicKind;
 
@@ -37,57 +40,13 @@ const TOP_MAX: usize = 500;
 /// Maximum number of event subscriptions before the listed ones.
 const SKIP_MAX: usize = 1_000_000;
 
-/// Minimum time between two measurements; an earlier request repeats the previous rates.
-const WINDOW_MIN: Duration = Duration::from_millis(500);
-
-/// Maximum time between two measurements; older ones give no rates.
-const STALE: Duration = Duration::from_secs(60);
-
+/// Events and requests a second.
 #[derive(Clone, Copy, Debug, Default)]
 struct TopRates {
     delivered: f64,
     requests: f64,
     failed: f64,
 }
-
-/// The previous measurement.
-#[derive(Debug, Default)]
-struct RateSample {
-    at: Timestamp,
-    /// In the order of the registry.
-    subscriptions: Vec<SubscriptionRates>,
-    window: Option<Duration>,
-}
-
-/// Counters, and the rates until then.
-#[derive(Clone, Copy, Debug)]
-struct SubscriptionRates {
-    key: SubscriptionKey,
-    counters: Counters,
-    rates: Option<TopRates>,
-}
-
-impl RateSample {
-    /// The figures of a subscription, which is at `position` unless others were created or deleted since. Then an index is
-    /// made, once.
-    fn find(
-        &self,
-        position: usize,
-        key: SubscriptionKey,
-        index: &mut Option<HashMap<SubscriptionKey, usize>>,
-    ) -> Option<&SubscriptionRates> {
-        let is_it = |one: &&SubscriptionRates| one.key == key;
-        self.subscriptions.get(position).filter(is_it).or_else(|| {
-            let positions =
-                || self.subscriptions.iter().enumerate().map(|(position, one)| (one.key, position)).collect();
-            index.get_or_insert_with(positions).get(&key).and_then(|position| self.subscriptions.get(*position))
-        })
-    }
-}
-
-/// The previous measurement, shared by all requests.
-#[derive(Debug, Default)]
-pub(super) struct RateSamples(Mutex<RateSample>);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -99,12 +58,17 @@ struct TopQuery {
     search: Option<String>,
     topic: Option<String>,
     health: Option<HealthFilter>,
+    #[serde(default)]
+    window: RateWindow,
 }
 
 struct SubscriptionSample<'a> {
     topic: &'a TopicHandle,
     figures: SubscriptionSnapshot,
+    windows: SubscriptionWindows,
     rates: Option<TopRates>,
+    /// Read for those that are listed, and for all if they are sorted by it.
+    response_times: [Option<f64>; 3],
 }
 
 impl SubscriptionSample<'_> {
@@ -117,20 +81,16 @@ impl SubscriptionSample<'_> {
         let (figures, rates) = (&self.figures, self.rates.unwrap_or_default());
         let (backlog, pending) = (figures.backlog as f64, figures.counters.pending as f64);
         match by {
-            SortOrder::Activity => [rates.delivered + rates.requests, figures.in_flight as f64, backlog],
+            SortOrder::Activity => [rounded(rates.delivered + rates.requests), figures.in_flight as f64, backlog],
             SortOrder::Health => {
-                let state = match figures.health {
-                    Health::Suspended { consecutive_suspensions, .. }
-                    | Health::Probing { consecutive_suspensions, .. } => 1e6 + f64::from(consecutive_suspensions),
-                    Health::Healthy { .. } if figures.held.is_some() => 1e5,
-                    Health::Healthy { failures } => f64::from(failures),
-                };
-                [state, rates.failed, backlog + pending]
+                let bad = 1.0 - self.windows.good_share().unwrap_or(1.0);
+                [f64::from(severity(self.windows.verdict.condition)), rounded(bad), backlog + pending]
             }
             SortOrder::Backlog => [backlog, pending, 0.0],
             SortOrder::Pending => [pending, backlog, 0.0],
-            SortOrder::Failures => [rates.failed, figures.counters.requests_failed as f64, 0.0],
-            SortOrder::InFlight => [figures.in_flight as f64, rates.requests, 0.0],
+            SortOrder::Failures => [rounded(rates.failed), figures.counters.requests_failed as f64, 0.0],
+            SortOrder::ResponseTime => self.response_times.map(Option::unwrap_or_default).map(rounded),
+            SortOrder::InFlight => [figures.in_flight as f64, rounded(rates.requests), 0.0],
             SortOrder::DeadLetters => {
                 [(figures.counters.dead_lettered + figures.counters.dropped) as f64, pending, 0.0]
             }
@@ -139,15 +99,17 @@ impl SubscriptionSample<'_> {
     }
 
     fn is_wanted(&self, query: &TopQuery) -> bool {
-        let SubscriptionSnapshot { health, held, .. } = &self.figures;
-        let has_health = query.health.is_none_or(|wanted| match (wanted, health) {
-            (HealthFilter::Held, _) => held.is_some(),
-            (HealthFilter::Healthy, Health::Healthy { .. }) => held.is_none(),
-            (HealthFilter::Unhealthy, Health::Healthy { .. }) => held.is_some(),
-            (HealthFilter::Suspended, Health::Suspended { .. })
-            | (HealthFilter::Probing, Health::Probing { .. })
-            | (HealthFilter::Unhealthy, Health::Suspended { .. } | Health::Probing { .. }) => true,
-            _ => false,
+        let condition = self.windows.verdict.condition;
+        let has_health = query.health.is_none_or(|wanted| match wanted {
+            HealthFilter::Healthy => condition == Condition::Healthy,
+            HealthFilter::Unhealthy => condition.is_sick(),
+            HealthFilter::Failing => condition == Condition::Failing,
+            HealthFilter::Suspended => matches!(self.figures.health, Health::Suspended { .. }),
+            HealthFilter::Probing => matches!(self.figures.health, Health::Probing { .. }),
+            HealthFilter::Held => condition == Condition::Held,
+            HealthFilter::Waiting => condition == Condition::Waiting,
+            HealthFilter::Slow => condition == Condition::Slow,
+            HealthFilter::Idle => condition == Condition::Idle,
         });
         // The query of an endpoint may be secret, so it is not searched.
         let is_found = |text: &String| {
@@ -181,16 +143,12 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     }
     let now = control.clock.now();
     let topics = control.registry.topics();
-    let mut all = Vec::new();
-    for topic in &topics {
-        all.extend(topic.snapshots().map(|figures| SubscriptionSample { topic, figures, rates: None }));
-    }
-    let window = control.samples.rate(&mut all, now);
+    let (mut all, lengths) = read_samples(&control, &topics, &query, now);
     let permissions = Permissions::of(&request)?;
     if !permissions.sees_everything() {
         all.retain(|one| permissions.sees(&control, &one.topic.record(), &one.figures.record()));
     }
-    let mut report = top_report(&all, window, now);
+    let mut report = top_report(&all, &query, lengths[query.window as usize], now);
     if let Some(topic) = &query.topic {
         let (partition, domain_topic) = tail::topic_of(&control, &permissions, topic)?;
         let is_of = |one: &SubscriptionSample<'_>| {
@@ -205,14 +163,80 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     all.retain(|one| one.is_wanted(&query));
     report.matching = all.len();
     let mut ranks = Vec::new();
-    for position in page(&all, query.by, skip, top) {
-        report.top.push(all[position].to_line(now).await?);
+    let positions = page(&all, query.by, skip, top);
+    read_response_times(&control, positions.iter().copied(), &mut all, now);
+    for position in positions {
+        report.top.push(all[position].to_line(&lengths, now).await?);
         ranks.push(all[position].rank(query.by));
     }
     if is_part {
         return Ok(HttpResponse::Ok().json(TopPart { report, ranks }));
     }
     Ok(HttpResponse::Ok().json(report))
+}
+
+/// All event subscriptions, and the lengths of the windows.
+fn read_samples<'a>(
+    control: &Control,
+    topics: &'a [Arc<TopicHandle>],
+    query: &TopQuery,
+    now: Timestamp,
+) -> (Vec<SubscriptionSample<'a>>, WindowLengths) {
+    let windows = control.windows.at(now);
+    let length = windows.length(query.window as usize);
+    let mut all = Vec::new();
+    for topic in topics {
+        for figures in topic.snapshots() {
+            let key = SubscriptionKey { partition: topic.partition(), subscription: figures.number() };
+            let of_windows = windows.figures(key, &figures);
+            let outcomes = of_windows.windows[query.window as usize].outcomes;
+            let rates = length.map(|length| TopRates::over(outcomes, length));
+            all.push(SubscriptionSample { topic, figures, windows: of_windows, rates, response_times: [None; 3] });
+        }
+    }
+    let lengths = windows.reported_lengths();
+    drop(windows);
+    if query.by == SortOrder::ResponseTime {
+        read_response_times(control, 0..all.len(), &mut all, now);
+    }
+    (all, lengths)
+}
+
+impl Control {
+    /// The number of event subscriptions by condition.
+    pub(super) fn condition_counts(&self, now: Timestamp) -> BTreeMap<String, usize> {
+        let windows = self.windows.at(now);
+        let topics = self.registry.topics();
+        let all = topics.iter().flat_map(|topic| topic.snapshots().map(move |snapshot| (topic.partition(), snapshot)));
+        count_conditions(all.map(|(partition, snapshot)| {
+            let key = SubscriptionKey { partition, subscription: snapshot.number() };
+            windows.figures(key, &snapshot).verdict.condition
+        }))
+    }
+}
+
+/// Reads the response times of the event subscriptions at these positions.
+fn read_response_times(
+    control: &Control,
+    positions: impl Iterator<Item = usize>,
+    all: &mut [SubscriptionSample<'_>],
+    now: Timestamp,
+) {
+    let windows = control.windows.at(now);
+    for position in positions {
+        let one = &mut all[position];
+        let [p50, p95, p99] = windows.response_times(one.key(), &one.figures);
+        one.response_times = [p99, p95, p50];
+    }
+}
+
+/// A figure with two digits: a smaller difference does not change the order, so that rows do not change places all the time.
+fn rounded(figure: f64) -> f64 {
+    if figure <= 0.0 {
+        return 0.0;
+    }
+    let unit = 10f64.powf(figure.log10().floor() - 1.0);
+    (figure / unit).round() * unit
 }
 
 /// The positions of a page in an order: `top` after the first `skip`. Ranks are computed once for each, and only the page is
@@ -280,8 +304,9 @@ impl TopQuery {
     fn read(query: &str) -> Result<Self, InvalidRequest> {
         let query: Self = query::read(
             query,
-            "top, skip, search, topic, health: healthy, unhealthy, suspended, probing or held, and by: activity, health, \
-             backlog, pending, failures, inFlight, deadLetters or name",
+            "top, skip, search, topic, window: 1m, 1h or 24h, health: healthy, unhealthy, failing, suspended, probing, held, \
+             waiting, slow or idle, and by: activity, health, backlog, pending, failures, inFlight, deadLetters, \
+             responseTime or name",
         )?;
         Ok(Self { search: query.search.map(|search| search.to_ascii_lowercase()), ..query })
     }
@@ -296,7 +321,7 @@ impl TopQuery {
 }
 
 impl SubscriptionSample<'_> {
-    async fn to_line(&self, now: Timestamp) -> Result<TopLine, AdminError> {
+    async fn to_line(&self, lengths: &WindowLengths, now: Timestamp) -> Result<TopLine, AdminError> {
         let SubscriptionSnapshot { counters, health, held, next_due, concurrency, backlog, unread, in_flight, .. } =
             &self.figures;
         let record = self.figures.record();
@@ -312,10 +337,14 @@ impl SubscriptionSample<'_> {
             endpoint: (!record.is_pulled()).then(|| record.webhook.base_url()),
             held_by: held.map(|held| held.to_string()),
             health: health_view(*health),
+            condition: self.windows.condition(lengths),
             delivered_per_second: rates.map(|rates| rates.delivered),
             requests_per_second: rates.map(|rates| rates.requests),
             failed_per_second: rates.map(|rates| rates.failed),
             success_share: success,
+            response_p50_milliseconds: self.response_times[2],
+            response_p95_milliseconds: self.response_times[1],
+            response_p99_milliseconds: self.response_times[0],
             backlog: *backlog,
             oldest_unread_age_seconds: oldest.map(|at| now.since(at).as_secs()),
             pending: counters.pending,
@@ -329,15 +358,17 @@ impl SubscriptionSample<'_> {
     }
 }
 
-fn top_report(all: &[SubscriptionSample<'_>], window: Option<Duration>, now: Timestamp) -> TopReport {
+fn top_report(all: &[SubscriptionSample<'_>], query: &TopQuery, length: Option<f64>, now: Timestamp) -> TopReport {
     let is_suspended = |one: &&SubscriptionSample<'_>| !matches!(one.figures.health, Health::Healthy { .. });
-    let rate = |of: fn(TopRates) -> f64| window.map(|_| all.iter().filter_map(|one| one.rates).map(of).sum());
+    let rate = |of: fn(TopRates) -> f64| length.map(|_| all.iter().filter_map(|one| one.rates).map(of).sum());
+    let given_up = |one: &SubscriptionSample<'_>| one.windows.windows[query.window as usize].outcomes.given_up;
     TopReport {
         now: now.to_string(),
-        window_seconds: window.map(|window| window.as_secs_f64()),
+        window_seconds: length,
         subscriptions: all.len(),
         suspended: all.iter().filter(is_suspended).count(),
         held: all.iter().filter(|one| one.figures.held.is_some()).count(),
+        conditions: count_conditions(all.iter().map(|one| one.windows.verdict.condition)),
         in_flight: all.iter().map(|one| one.figures.in_flight).sum(),
         backlog: all.iter().map(|one| one.figures.backlog).sum(),
         pending: all.iter().map(|one| one.figures.counters.pending).sum(),
@@ -345,72 +376,26 @@ fn top_report(all: &[SubscriptionSample<'_>], window: Option<Duration>, now: Tim
         dropped: all.iter().map(|one| one.figures.counters.dropped).sum(),
         delivered_per_second: rate(|rates| rates.delivered),
         failed_per_second: rate(|rates| rates.failed),
+        given_up_in_window: all.iter().map(given_up).map(u64::from).sum(),
         matching: 0,
         top: Vec::new(),
         missing_shards: Vec::new(),
     }
 }
 
-impl RateSamples {
-    /// Sets the rates and stores this measurement. Returns the time that the rates cover, if there are any.
-    fn rate(&self, all: &mut [SubscriptionSample<'_>], now: Timestamp) -> Option<Duration> {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = now.since(last.at);
-        let (is_due, is_known) = (since >= WINDOW_MIN, since <= STALE);
-        let mut subscriptions = Vec::with_capacity(if is_due { all.len() } else { 0 });
-        let mut index = None;
-        for (position, one) in all.iter_mut().enumerate() {
-            let (key, counters) = (one.key(), one.figures.counters);
-            one.rates = match last.find(position, key, &mut index) {
-                Some(before) if !is_due => before.rates,
-                Some(before) if is_known => Some(TopRates::between(&before.counters, &counters, since)),
-                Some(_) | None => None,
-            };
-            if is_due {
-                subscriptions.push(SubscriptionRates { key, counters, rates: one.rates });
-            }
-        }
-        if is_due {
-            *last = RateSample { at: now, subscriptions, window: is_known.then_some(since) };
-        }
-        last.window
-    }
-}
-
-/// The previous figures of topics.
-#[derive(Debug, Default)]
-pub(super) struct TopicRates(Mutex<HashMap<PartitionId, TopicSample>>);
-
-#[derive(Clone, Copy, Debug)]
-struct TopicSample {
-    at: Timestamp,
-    taken: LogTail,
-    rates: Option<(f64, f64)>,
-}
-
-impl TopicRates {
-    /// Events and bytes a second since the previous measurement, if there was one lately.
-    pub(super) fn rate(&self, topic: PartitionId, taken: LogTail, now: Timestamp) -> Option<(f64, f64)> {
-        let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        samples.retain(|_, sample| now.since(sample.at) <= STALE);
-        let sample = samples.entry(topic).or_insert(TopicSample { at: now, taken, rates: None });
-        let since = now.since(sample.at);
-        if since >= WINDOW_MIN {
-            let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / since.as_secs_f64();
-            let rates = (rate(taken.count, sample.taken.count), rate(taken.bytes, sample.taken.bytes));
-            *sample = TopicSample { at: now, taken, rates: Some(rates) };
-        }
-        sample.rates
-    }
+/// Number of event subscriptions by condition.
+fn count_conditions(all: impl Iterator<Item = Condition>) -> BTreeMap<String, usize> {
+    let mut counts = [0; Condition::ALL.len()];
+    all.for_each(|condition| counts[condition as usize] += 1);
+    Condition::ALL.iter().map(Condition::to_string).zip(counts).collect()
 }
 
 impl TopRates {
-    fn between(before: &Counters, now: &Counters, over: Duration) -> Self {
-        let rate = |before: u64, now: u64| now.saturating_sub(before) as f64 / over.as_secs_f64();
+    fn over(outcomes: WindowOutcomes, seconds: f64) -> Self {
         Self {
-            delivered: rate(before.delivered, now.delivered),
-            requests: rate(before.requests, now.requests),
-            failed: rate(before.requests_failed, now.requests_failed),
+            delivered: f64::from(outcomes.delivered) / seconds,
+            requests: f64::from(outcomes.requests) / seconds,
+            failed: f64::from(outcomes.failed) / seconds,
         }
     }
 }

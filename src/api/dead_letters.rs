@@ -64,6 +64,9 @@ pub struct RedriveBody {
     /// Whether to keep a file of which every dead letter was sent; default false
     #[serde(default)]
     pub keep: bool,
+    /// Number of dead letters as dry runs counted them; the progress of the job shows it
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
 }
 
 /// A started redrive.

@@ -17,7 +17,7 @@ pub struct HistoryReport {
     pub from: String,
     /// Length of each step.
     pub step_seconds: u64,
-    /// Number of published events; for an event subscription, of those that match its filter.
+    /// Number of published events; for an event subscription, of those published to its topic since it exists, before its filter.
     pub published: Vec<Option<u32>>,
     /// Delivered events in each interval.
     pub delivered: Vec<Option<u32>>,

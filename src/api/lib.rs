@@ -32,6 +32,7 @@ pub mod provider;
 pub mod replay;
 pub mod resource;
 pub mod retry;
+pub mod search;
 pub mod server;
 pub mod session;
 pub mod status;

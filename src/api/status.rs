@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::supervision::IncarnationsView;
+use super::{supervision::IncarnationsView, top::ConditionView};
 
 /// The status of an event subscription.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
@@ -17,6 +17,8 @@ pub struct SubscriptionStatusView {
     pub subscription: String,
     pub held_by: Option<String>,
     pub health: HealthView,
+    /// Condition of the event subscription
+    pub condition: ConditionView,
     /// Present limits of requests to the endpoint
     pub endpoint: PaceView,
     pub counters: CountersView,
@@ -163,7 +165,7 @@ pub struct TopicStatusView {
     pub published_bytes: u64,
     /// Number of events that matched no event subscription, since the process started.
     pub unmatched: u64,
-    /// Events published per second since the status was read before; `null` at the first time.
+    /// Events published per second in the last minute; `null` in the first second of the server.
     pub published_per_second: Option<f64>,
     /// Size of the events published per second.
     pub bytes_per_second: Option<f64>,

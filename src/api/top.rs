@@ -1,5 +1,7 @@
 //! The figures of all event subscriptions.
 
+use std::collections::BTreeMap;
+
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -25,6 +27,8 @@ pub enum SortOrder {
     InFlight,
     /// Events that were given up
     DeadLetters,
+    /// Response times, the 99th percentile
+    ResponseTime,
     /// Names, in order
     Name,
 }
@@ -33,16 +37,54 @@ pub enum SortOrder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "camelCase")]
 pub enum HealthFilter {
-    /// Healthy and not held
+    /// Nothing is wrong
     Healthy,
-    /// Suspended, probing or held
+    /// Failing, suspended, held, waiting or slow
     Unhealthy,
+    /// Requests fail or events are given up
+    Failing,
     /// Suspended until the next probe
     Suspended,
     /// Waiting for the response to a probe
     Probing,
     /// Held by an operator or by a 410 response
     Held,
+    /// Events wait and no client receives them
+    Waiting,
+    /// Events are unread for more than a minute
+    Slow,
+    /// Nothing was sent and nothing waits
+    Idle,
+}
+
+/// The recorded window of rates and shares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum RateWindow {
+    /// The last minute.
+    #[default]
+    #[serde(rename = "1m")]
+    Minute,
+    /// The last hour.
+    #[serde(rename = "1h")]
+    Hour,
+    /// The last day.
+    #[serde(rename = "24h")]
+    Day,
+}
+
+/// The condition of an event subscription.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Condition)]
+pub struct ConditionView {
+    /// The condition: `failing`, `suspended`, `held`, `waiting`, `slow`, `healthy` or `idle`, the worst first
+    pub state: String,
+    /// Number of the condition, from 0 for `idle` to 6 for `failing`
+    pub severity: u8,
+    /// Share of good outcomes in the window that was judged, from 0 to 1
+    pub success_share: Option<f64>,
+    /// Length of the window that was judged: the shortest recorded one with enough outcomes
+    pub window_seconds: Option<f64>,
 }
 
 /// `GET /top`.
@@ -51,13 +93,15 @@ pub enum HealthFilter {
 #[schema(as = Top)]
 pub struct TopReport {
     pub now: String,
-    /// Seconds over which the rates were measured; `null` at the first measurement
+    /// Length of the recorded window of rates and shares; `null` in the first second of the server
     pub window_seconds: Option<f64>,
     /// Number of event subscriptions
     pub subscriptions: usize,
     pub suspended: usize,
     /// Number of held event subscriptions
     pub held: usize,
+    /// Number of event subscriptions by condition
+    pub conditions: BTreeMap<String, usize>,
     pub in_flight: usize,
     pub backlog: u64,
     pub pending: u64,
@@ -65,6 +109,8 @@ pub struct TopReport {
     pub dropped: u64,
     pub delivered_per_second: Option<f64>,
     pub failed_per_second: Option<f64>,
+    /// Number of events that were dead-lettered or dropped in the window
+    pub given_up_in_window: u64,
     /// Number of event subscriptions that match the search and the filters of the request.
     pub matching: usize,
     pub top: Vec<TopLine>,
@@ -86,11 +132,19 @@ pub struct TopLine {
     pub endpoint: Option<String>,
     pub held_by: Option<String>,
     pub health: HealthView,
+    /// Condition of the event subscription
+    pub condition: ConditionView,
     pub delivered_per_second: Option<f64>,
     pub requests_per_second: Option<f64>,
     pub failed_per_second: Option<f64>,
-    /// Share of successful requests since the last report, from 0 to 1
+    /// Share of successful requests in the window, from 0 to 1
     pub success_share: Option<f64>,
+    /// Median of the response times of the last 30 to 60 minutes
+    pub response_p50_milliseconds: Option<f64>,
+    /// 95th percentile of these
+    pub response_p95_milliseconds: Option<f64>,
+    /// 99th percentile of these
+    pub response_p99_milliseconds: Option<f64>,
     pub backlog: u64,
     pub oldest_unread_age_seconds: Option<u64>,
     pub pending: u64,

@@ -222,7 +222,7 @@ impl RedriveArgs {
         let (session, path) = (target.client.control.session()?, target.dead_letters("/redrive"));
         let SelectionArgs { which, all, dry_run, .. } = &selection;
         let (filter, keys) = (which.body(), selection.keys());
-        let body = RedriveBody { filter, keys, all: *all, dry_run: *dry_run, after: None, rate, keep };
+        let body = RedriveBody { filter, keys, all: *all, dry_run: *dry_run, after: None, rate, keep, total: None };
         if *dry_run {
             let done = in_parts(&session, &path, |after| RedriveBody { after, ..body.clone() }).await?;
             return Ok(target.format_result(&done, "would be sent again"));

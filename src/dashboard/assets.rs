@@ -47,6 +47,7 @@ pub const FILES: &[(&str, &[u8])] = page![
     "js/views/history.js",
     "js/views/jobs.js",
     "js/views/overview.js",
+    "js/views/search.js",
     "js/views/server.js",
     "js/views/subscription.js",
     "js/views/subscriptions.js",

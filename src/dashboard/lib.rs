@@ -1,13 +1,15 @@
 //! The dashboard: a page in the operators' browser that uses the operators' API.
 //!
 //! - [`assets`]: the files of the page; its sources are in `page/`;
-//! - [`session`]: sessions of signed-in browsers.
+//! - [`session`]: sessions of signed-in browsers;
+//! - [`shorten_json`]: responses of the API that the page has already are not sent again, and others are compressed.
 //!
 //! The files, and the chapters of the manual beside them, are public: they have no data of the server. They are served with
 //! a content security policy that allows nothing but the page's own scripts, styles and requests. The page sends its session
 //! in the `Authorization` header, because a browser would send a cookie to every other port of the host, too.
 
 pub mod assets;
+mod json_response;
 pub mod session;
 
 use std::{borrow::Cow, io::Write, sync::LazyLock};
@@ -25,6 +27,7 @@ use flate2::{Compression, write::GzEncoder};
 use sha2::{Digest, Sha256};
 
 use self::assets::FILES;
+pub use self::json_response::shorten_json;
 use gridhook_manual::{CHAPTERS, Chapter};
 
 /// The path of the page on the operators' listener.
@@ -68,7 +71,7 @@ static SERVED: LazyLock<Vec<ServedFile>> = LazyLock::new(|| {
 impl ServedFile {
     fn new(path: Cow<'static, str>, content: Cow<'static, [u8]>) -> Self {
         let digest = format!("{:x}", Sha256::digest(&content));
-        let gzip = gzip(&content).filter(|gzip| gzip.len() < content.len());
+        let gzip = gzip(&content, Compression::best()).filter(|gzip| gzip.len() < content.len());
         Self {
             content_type: content_type(&path),
             path,
@@ -103,8 +106,8 @@ impl ServedFile {
     }
 }
 
-/// A file as it is served: a script of the page without indentation and without the comments that have lines of their own, which
-/// would be more than six per cent of the transfer. `content` is the file in the source.
+/// A file as it is served: a script of the page without indentation, without the comments that have lines of their own and without
+/// the types of expressions, which would be more than eight per cent of the transfer. `content` is the file in the source.
 pub fn served(path: &str, content: &'static [u8]) -> Cow<'static, [u8]> {
     let script = std::str::from_utf8(content).ok().filter(|_| path.starts_with("js/"));
     let Some(script) = script else { return Cow::Borrowed(content) };
@@ -117,11 +120,23 @@ pub fn served(path: &str, content: &'static [u8]) -> Cow<'static, [u8]> {
         is_comment &= !line.ends_with("*/");
         is_kept
     });
-    Cow::Owned(lines.flat_map(|line| [line.trim_start(), "\n"]).collect::<String>().into_bytes())
+    let lines = lines.map(|line| without_types(line.trim_start()) + "\n");
+    Cow::Owned(lines.collect::<String>().into_bytes())
 }
 
-fn gzip(content: &[u8]) -> Option<Vec<u8>> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+/// A line of a script without the types of its expressions.
+fn without_types(line: &str) -> String {
+    let mut parts = line.split("/** @type ");
+    let mut code = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (_, rest) = part.split_once("*/").unwrap_or_default();
+        code.push_str(rest.strip_prefix(' ').unwrap_or(rest));
+    }
+    code
+}
+
+fn gzip(content: &[u8], level: Compression) -> Option<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), level);
     encoder.write_all(content).ok()?;
     encoder.finish().ok()
 }

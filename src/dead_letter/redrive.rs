@@ -179,6 +179,15 @@ impl Redrives {
         self.dead_letters(subscription_key)?.count(location, query, at, problems_of).await
     }
 
+    /// The number of dead letters of a running redrive, if somebody had counted them.
+    ///
+    /// # Errors
+    /// If the journal cannot be read.
+    pub async fn total(&self, subscription_key: SubscriptionKey, lane: Lane) -> Result<Option<u64>, journal::Error> {
+        let record = self.journal.reads().meta(MetaKind::Redrive, redrive_name(subscription_key, lane)).await?;
+        Ok(record.and_then(|record| serde_json::from_slice::<RedriveProgress>(&record).ok()?.total))
+    }
+
     async fn run(self, subscription_key: SubscriptionKey, lane: Lane) {
         loop {
             match self.turn(subscription_key, lane).await {

@@ -20,7 +20,7 @@ pub const COUNTERS: usize = 4;
 pub const GAUGES: usize = 2;
 
 /// Number of ranges of the response times.
-const RANGES: usize = DURATIONS.bounds.len() + 1;
+pub const RANGES: usize = DURATIONS.bounds.len() + 1;
 
 /// A point that was not sampled.
 const GAP: Point = Point { values: [u32::MAX; COUNTERS + GAUGES + 2] };
@@ -193,7 +193,7 @@ impl Point {
 }
 
 /// The value below which this share of the responses was, in microseconds; interpolated within its range.
-fn quantile(responses: &[u64; RANGES], share: f64) -> Option<u32> {
+pub fn quantile(responses: &[u64; RANGES], share: f64) -> Option<u32> {
     let all: u64 = responses.iter().sum();
     let rank = share * all as f64;
     let mut before = 0;

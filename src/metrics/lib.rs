@@ -4,6 +4,7 @@
 //!   updated and the other not yet.
 //! - [`ListenerCounters`] are those of an address that the server listens on.
 //! - [`history`] keeps the course of counters and gauges in memory.
+//! - [`windows`] keeps sums at recorded times, for rates and shares.
 //! - [`text`] writes Prometheus' text format and OpenMetrics.
 //!
 //! What it does not do: it has neither a registry nor names of metrics. Values are collected on request from where they
@@ -14,6 +15,7 @@ mod histogram;
 pub mod history;
 mod listener;
 pub mod text;
+pub mod windows;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -19,6 +19,7 @@
 
 pub mod backup;
 pub mod batch;
+pub mod condition;
 pub mod dead_letter_store;
 pub mod delivery_history;
 pub mod edition;

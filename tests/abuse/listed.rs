@@ -49,6 +49,8 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("admin/dead_letters/newest.rs", "TOP_MAX", "500 dead letters of all event subscriptions on a page"),
     ("admin/jobs.rs", "TOP_MAX", "1000 jobs in a list"),
     ("admin/metrics/scrape.rs", "LOOKUPS_MAX", "256 reads of the log per scrape"),
+    ("admin/search.rs", "LOOKUPS_MAX", "256 reads of logs per search"),
+    ("admin/search.rs", "EVENTS_MAX", "50 events found by it"),
     ("admin/model/mod.rs", "TAGS_MAX", "50 tags with names of 512 and values of 256 characters"),
     ("admin/model/mod.rs", "TAG_NAME_CHARS_MAX", "50 tags with names of 512 and values of 256 characters"),
     ("admin/model/mod.rs", "TAG_VALUE_CHARS_MAX", "50 tags with names of 512 and values of 256 characters"),

@@ -115,9 +115,9 @@ impl ControlFixture {
         Self { control: web::Data::new(control.with_dashboard(false)), ..self }
     }
 
-    /// Adds the present figures to the history.
-    pub(super) fn sample_history(&self) {
-        self.control.sample_history();
+    /// Adds the present figures to the windows and the history.
+    pub(super) fn record_figures(&self) {
+        self.control.record_figures();
     }
 
     /// The recorder of the history, which a server runs until it ends.

@@ -374,6 +374,7 @@ fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
         /history: All(History)
         /tail: All(Lines)
         /supervision: All(Supervision)
+        /search: All(Union)
         /jobs: All(Jobs)
         /deadLetters: All(DeadLetters)
         /server: Any

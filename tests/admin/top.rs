@@ -1,6 +1,6 @@
 //! The list of event subscriptions with their figures: search, filters, orders and pages.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};
@@ -41,7 +41,9 @@ fn names(report: &Value) -> Vec<String> {
 #[actix_web::test]
 async fn pages_of_every_order_have_each_event_subscription_once() {
     let control = fixture().await;
-    for by in ["activity", "health", "backlog", "pending", "failures", "inFlight", "deadLetters", "name"] {
+    for by in
+        ["activity", "health", "backlog", "pending", "failures", "inFlight", "deadLetters", "responseTime", "name"]
+    {
         let mut all = Vec::new();
         for skip in [0, 10, 20, 30] {
             let report = ask(&control, &format!("by={by}&top=10&skip={skip}")).await;
@@ -104,7 +106,11 @@ async fn a_search_looks_at_names_and_endpoints_but_not_at_the_secret_part() {
         ("search=code", 0),
         ("health=held", 7),
         ("health=unhealthy", 7),
-        ("health=healthy", 18),
+        ("health=idle", 18),
+        ("health=healthy", 0),
+        ("health=failing", 0),
+        ("health=waiting", 0),
+        ("health=slow", 0),
         ("health=suspended", 0),
         ("health=probing", 0),
         ("health=held&search=depot", 0),
@@ -116,6 +122,8 @@ async fn a_search_looks_at_names_and_endpoints_but_not_at_the_secret_part() {
         assert_eq!(names(&report).len(), matching, "{query}");
         assert_eq!((&report["subscriptions"], &report["held"]), (&json!(25), &json!(7)), "totals are of all");
     }
+    let report = ask(&control, "top=1").await;
+    assert_eq!((&report["conditions"]["held"], &report["conditions"]["idle"]), (&json!(7), &json!(18)), "{report}");
     let report = ask(&control, "search=sub-01").await;
     assert_eq!(report["top"][0]["endpoint"], "http://127.0.0.1:9001/depot");
 }
@@ -127,9 +135,10 @@ async fn a_query_that_cannot_be_used_is_refused_with_what_is_allowed() {
         ("top=0", "1 to 500"),
         ("top=501", "1 to 500"),
         ("skip=-1", "0 to 1000000"),
-        ("by=age", "inFlight, deadLetters or name"),
-        ("health=ill", "probing or held"),
+        ("by=age", "deadLetters, responseTime or name"),
+        ("health=ill", "waiting, slow or idle"),
         ("colour=red", "search"),
+        ("window=1d", "1m, 1h or 24h"),
         ("topic=orders", "resource id"),
     ] {
         let answer = control.call("GET", &format!("/top?{query}"), Value::Null).await;
@@ -138,4 +147,28 @@ async fn a_query_that_cannot_be_used_is_refused_with_what_is_allowed() {
     }
     let answer = control.call("GET", &format!("/top?topic={RG}/topics/none"), Value::Null).await;
     assert_eq!(answer.status, 404);
+}
+
+#[actix_web::test]
+async fn rates_are_of_recorded_windows_and_the_same_however_many_ask() {
+    let control = fixture().await;
+    let windows = async || {
+        let mut lengths = Vec::new();
+        for window in ["1m", "1h", "24h"] {
+            // Each is asked for twice: a reader changes nothing for the next one.
+            for _ in 0..2 {
+                lengths.push(ask(&control, &format!("window={window}")).await["windowSeconds"].as_f64());
+            }
+        }
+        lengths
+    };
+    assert_eq!(windows().await, [None; 6], "nothing is recorded");
+    for _ in 0..8 {
+        control.record_figures();
+        control.hand.advance(Duration::from_secs(10));
+    }
+    assert_eq!(windows().await, [Some(60.0); 6], "in steps of a minute");
+    let report = ask(&control, "by=name&top=1").await;
+    let line = &report["top"][0];
+    assert_eq!((&line["condition"]["state"], &line["deliveredPerSecond"]), (&json!("held"), &json!(0.0)), "{line}");
 }

@@ -102,7 +102,8 @@ fn a_topic_shows_its_figures_and_tests_a_filter_before_there_is_an_event_subscri
     let server = Server::start(&[("DELIVERY__VALIDATE", "false")]);
     server.topic("orders", "EventGridSchema");
     let status = server.topic_status("orders");
-    assert_eq!((&status["published"], &status["publishedPerSecond"]), (&json!(0), &Value::Null));
+    assert_eq!(status["published"], 0);
+    assert!(status["publishedPerSecond"].as_f64().is_none_or(|rate| rate == 0.0), "{status}");
     let events: Vec<Value> = (0..40).map(|id| event(id, if id % 4 == 0 { "Made" } else { "Sent" })).collect();
     server.command("POST", &format!("{TOPIC}/publish"), &events.into());
     let status = server.topic_status("orders");

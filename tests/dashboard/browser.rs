@@ -73,6 +73,13 @@ fn no_view_violates_wcag_2_2_aa_light_dark_or_at_320_pixels() {
 }
 
 #[test]
+fn conditions_failures_waits_and_an_absent_server_are_shown_as_they_are() {
+    if is_there() {
+        play("honest.mjs");
+    }
+}
+
+#[test]
 fn text_of_others_stays_text() {
     if is_there() {
         play("hostile.mjs");

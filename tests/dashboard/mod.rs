@@ -4,3 +4,4 @@ mod api;
 mod browser;
 mod facts;
 mod files;
+mod numbers;

@@ -6,6 +6,7 @@ mod prometheus;
 mod pulled;
 mod text;
 mod tools;
+mod windows;
 
 use std::{collections::BTreeMap, fs, time::Duration};
 

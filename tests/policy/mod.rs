@@ -6,6 +6,7 @@ mod batches;
 mod blocked_keys;
 mod caller;
 mod concurrency;
+mod condition;
 mod dead_letter_store;
 mod delivery_history;
 mod disk;

@@ -1,8 +1,6 @@
 //! `GET /deadLetters`: events of all event subscriptions that became dead letters, the newest first, from their ledgers.
-//!
-//! The ledgers are read backward in ranges of time, which are shorter where many events were delivered.
 
-use std::{cmp::Reverse, collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Deserialize;
@@ -10,11 +8,17 @@ use serde::Deserialize;
 use super::body::known_reason;
 use crate::ledger_line::line_view;
 use crate::{
-    AdminError, Control, ledger_line::LineContext, model::InvalidRequest, permissions::Permissions, query,
-    tail::topic_of, top::contains,
+    AdminError, Control,
+    ledger_line::LineContext,
+    model::InvalidRequest,
+    newest_lines::{INSTANT, NewestLines, read_newest_lines},
+    permissions::Permissions,
+    query,
+    tail::topic_of,
+    top::contains,
 };
 use gridhook_api::dead_letters::{NewDeadLetterView, NewestDeadLettersView};
-use gridhook_engine::control::registry::{self, TopicHandle};
+use gridhook_engine::control::registry::TopicHandle;
 use gridhook_event::{SubscriptionKey, Timestamp};
 use gridhook_policy::record::{LedgerEntry, LedgerEvent};
 use gridhook_record::subscription::SubscriptionRecord;
@@ -24,15 +28,6 @@ const TOP: usize = 100;
 
 /// … and the maximum. More are listed only if they are of the same instant as the last one.
 const TOP_MAX: usize = 500;
-
-/// Maximum ranges of time of one page.
-const RANGES: usize = 64;
-
-/// The first range.
-const RANGE: Duration = Duration::from_secs(3600);
-
-/// The shortest one: no instant has more lines than one read.
-const INSTANT: Duration = Duration::from_micros(1);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,7 +46,7 @@ pub(crate) async fn newest(request: HttpRequest, control: web::Data<Control>) ->
     let query: NewestQuery = query::read(request.query_string(), "top, continue, reason, topic and search")?;
     let top = query::number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "lines")?;
     let now = control.clock.now();
-    let mut before = match query.r#continue.as_deref() {
+    let before = match query.r#continue.as_deref() {
         None => now.after(INSTANT),
         Some(given) => Timestamp(given.parse().map_err(|_| {
             let problem = format!("is \"{}\"; allowed is the value of a response", given.escape_debug());
@@ -69,29 +64,8 @@ pub(crate) async fn newest(request: HttpRequest, control: web::Data<Control>) ->
         }
         _ => false,
     };
-    let (mut lines, mut range) = (Vec::new(), RANGE);
-    for _ in 0..RANGES {
-        if lines.len() >= top || before == Timestamp::default() || keys.is_empty() {
-            break;
-        }
-        let from = before.before(range);
-        match control.registry.lines_of_all(&keys, from..before, wanted.clone()).await.map_err(registry::Error::from)? {
-            None if range > INSTANT => range = (range / 8).max(INSTANT),
-            found => {
-                let found = found.unwrap_or_default();
-                range = if found.is_empty() { range.saturating_mul(8) } else { range };
-                lines.extend(found);
-                before = from;
-            }
-        }
-    }
-    lines.sort_by_key(|(key, line)| (Reverse(line.entry.at), *key, line.entry.runs.first().map(|run| run.first)));
-    let cut = lines.get(top - 1).filter(|_| lines.len() > top).map(|(_, line)| line.entry.at);
-    if let Some(last) = cut {
-        lines.retain(|(_, line)| line.entry.at >= last);
-        before = last;
-    }
-    let is_end = keys.is_empty() || before == Timestamp::default();
+    let NewestLines { lines, next } =
+        read_newest_lines(&control, &keys, Timestamp::default(), before, top, wanted).await?;
     let context = LineContext { filters: None, excerpts: None };
     let value = lines.iter().filter_map(|(key, line)| {
         let (topic, record) = candidates.get(key)?;
@@ -104,7 +78,7 @@ pub(crate) async fn newest(request: HttpRequest, control: web::Data<Control>) ->
     Ok(HttpResponse::Ok().json(NewestDeadLettersView {
         now: now.to_string(),
         value: value.collect(),
-        r#continue: (!is_end).then(|| before.0.to_string()),
+        r#continue: next.map(|before| before.0.to_string()),
     }))
 }
 

@@ -107,7 +107,8 @@ merged_fields! { PACE: PaceView = PaceView {
 } }
 
 merged_fields! { SUBSCRIPTION_STATUS: SubscriptionStatusView = SubscriptionStatusView {
-    topic: First, domain_topic: First, subscription: First, held_by: First, health: WorstHealth, endpoint: Fields(&PACE),
+    topic: First, domain_topic: First, subscription: First, held_by: First, health: WorstHealth,
+    condition: LargestBy("severity"), endpoint: Fields(&PACE),
     counters: Fields(&COUNTERS), replayed: Fields(&COUNTERS), jobs: Items, backlog: Sum, oldest_unread: Earliest,
     oldest_unread_age_seconds: Largest, next_due: Earliest, order: Fields(&ORDER), in_flight: Sum, late_requests: Sum,
     actor: Fields(&INCARNATIONS),

@@ -319,6 +319,10 @@ fn dead_letters_of(shard: usize, shards: SpreadShards, body: &Bytes) -> Option<B
     let Some(Value::Object(mut body)) = read(body) else { return is_leader.then(|| body.clone()) };
     body_at(&mut body, shard)?;
     divide(&mut body, "rate", shards.count);
+    if !is_leader {
+        // It is of all shards, and their progress is added.
+        body.remove("total");
+    }
     if let Some(Value::Array(keys)) = body.get_mut("keys") {
         keys.retain_mut(|key| {
             let prefixed = key.as_str().and_then(|key| key.split_once(':'));

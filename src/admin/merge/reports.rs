@@ -83,6 +83,7 @@ pub(super) fn top(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Va
         | SortOrder::Pending
         | SortOrder::Failures
         | SortOrder::InFlight
+        | SortOrder::ResponseTime
         | SortOrder::DeadLetters => b.iter().zip(a).map(|(b, a)| b.total_cmp(a)).fold(Ordering::Equal, Ordering::then),
     });
     let lines = lines.into_iter().map(|(_, line)| line).skip(skip);
@@ -110,6 +111,11 @@ fn rates(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     Some(a? + b?).or(a).or(b)
 }
 
+/// Percentiles cannot be added.
+fn slower(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    a.into_iter().chain(b).reduce(f64::max)
+}
+
 pub(crate) fn add_top_line(line: &mut TopLine, more: TopLine) {
     // Each field by name: a new one does not compile without a rule.
     let TopLine {
@@ -118,10 +124,14 @@ pub(crate) fn add_top_line(line: &mut TopLine, more: TopLine) {
         endpoint: _,
         held_by,
         health,
+        condition,
         delivered_per_second,
         requests_per_second,
         failed_per_second,
         success_share,
+        response_p50_milliseconds,
+        response_p95_milliseconds,
+        response_p99_milliseconds,
         backlog,
         oldest_unread_age_seconds,
         pending,
@@ -135,11 +145,17 @@ pub(crate) fn add_top_line(line: &mut TopLine, more: TopLine) {
     if severity(&health) > severity(&line.health) {
         line.health = health;
     }
+    if condition.severity > line.condition.severity {
+        line.condition = condition;
+    }
     line.held_by = line.held_by.take().or(held_by);
     line.delivered_per_second = rates(line.delivered_per_second, delivered_per_second);
     line.requests_per_second = rates(line.requests_per_second, requests_per_second);
     line.failed_per_second = rates(line.failed_per_second, failed_per_second);
     line.success_share = line.success_share.into_iter().chain(success_share).reduce(f64::min);
+    line.response_p50_milliseconds = slower(line.response_p50_milliseconds, response_p50_milliseconds);
+    line.response_p95_milliseconds = slower(line.response_p95_milliseconds, response_p95_milliseconds);
+    line.response_p99_milliseconds = slower(line.response_p99_milliseconds, response_p99_milliseconds);
     line.backlog += backlog;
     line.oldest_unread_age_seconds = line.oldest_unread_age_seconds.max(oldest_unread_age_seconds);
     line.pending += pending;
@@ -169,6 +185,7 @@ pub(crate) fn add_top_report(report: &mut TopReport, more: TopReport) {
         subscriptions,
         suspended,
         held,
+        conditions,
         in_flight,
         backlog,
         pending,
@@ -176,6 +193,7 @@ pub(crate) fn add_top_report(report: &mut TopReport, more: TopReport) {
         dropped,
         delivered_per_second,
         failed_per_second,
+        given_up_in_window,
         matching,
         top: _,
         missing_shards: _,
@@ -184,6 +202,10 @@ pub(crate) fn add_top_report(report: &mut TopReport, more: TopReport) {
     report.subscriptions += subscriptions;
     report.suspended += suspended;
     report.held += held;
+    for (condition, count) in conditions {
+        *report.conditions.entry(condition).or_default() += count;
+    }
+    report.given_up_in_window += given_up_in_window;
     report.in_flight += in_flight;
     report.backlog += backlog;
     report.pending += pending;
@@ -272,7 +294,6 @@ pub(super) fn supervision(query: &str, answers: &[ShardAnswer]) -> serde_json::R
         recovery: RecoveryView::default(),
         most_restarted: Vec::new(),
     };
-    let slower = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
     for answer in answers {
         // Each field by name: a new one does not compile without a rule.
         let SupervisionReport { actors, ended, ends, quarantined, recovery, most_restarted } = answer.read()?;

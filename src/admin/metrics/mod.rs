@@ -229,6 +229,7 @@ pub(super) async fn scrape(request: HttpRequest, control: web::Data<Control>) ->
     let text = web::block(move || {
         let mut text = MetricsText::new(format);
         server::write_server_families(&mut text, &control.exposition, &scrape);
+        server::write_conditions(&mut text, &control.condition_counts(scrape.now));
         families::write_families(&mut text, &scrape.subscriptions, scrape.now);
         text.finish()
     });

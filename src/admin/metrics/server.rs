@@ -106,6 +106,17 @@ pub(super) fn write_server_families(text: &mut MetricsText, exposition: &Exposit
     process(text, scrape);
 }
 
+/// Writes the number of event subscriptions by condition.
+pub(super) fn write_conditions(text: &mut MetricsText, counts: &BTreeMap<String, usize>) {
+    text.family(gauge(
+        "gridhook_event_subscriptions",
+        "Number of event subscriptions by condition, as top reports it.",
+    ));
+    for (condition, count) in counts {
+        text.sample(&[("condition", condition)], *count as u64);
+    }
+}
+
 /// Writes what every server has, also one without a store.
 pub(super) fn write_server(text: &mut MetricsText, ready: bool) {
     text.family(gauge("gridhook_build_info", "1, with the version of the server."));

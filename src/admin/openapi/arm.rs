@@ -84,7 +84,7 @@ fn put(draft: OperationBuilder, schemas: &mut SchemaRegistry) -> OperationBuilde
 }
 
 fn delete(route: &Route, summary: &str) -> OperationBuilder {
-    draft(route, "delete", summary).done(204, "The resource does not exist any more").errors(&CHANGING, &error())
+    draft(route, "delete", summary).done(204, "The resource is deleted").errors(&CHANGING, &error())
 }
 
 pub(crate) fn operations(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {

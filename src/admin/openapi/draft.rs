@@ -84,7 +84,7 @@ pub(super) fn list_of(item: Value) -> Value {
         "required": ["value"],
         "properties": {
             "value": {"description": "Items of the list", "type": "array", "items": item},
-            "nextLink": {"description": "Address of the next page, if there is one", "type": "string"},
+            "nextLink": {"description": "Address of the next page", "type": "string"},
         },
     })
 }

@@ -19,6 +19,7 @@ use gridhook_api::{
     health::{Liveness, Readiness},
     history::HistoryReport,
     jobs::JobsReport,
+    search::SearchReport,
     server::ServerReport,
     session::Session,
     store::{BackupBody, ProgressLine},
@@ -161,9 +162,9 @@ pub(crate) fn metrics(_: &mut SchemaRegistry) -> OperationBuilder {
 }
 
 pub(crate) fn top(schemas: &mut SchemaRegistry) -> OperationBuilder {
-    let orders =
-        json!({"enum": ["activity", "health", "backlog", "pending", "failures", "inFlight", "deadLetters", "name"]});
-    let states = json!({"enum": ["healthy", "unhealthy", "suspended", "probing", "held"]});
+    let orders = json!({"enum": ["activity", "health", "backlog", "pending", "failures", "inFlight", "deadLetters", "responseTime", "name"]});
+    let states =
+        json!({"enum": ["healthy", "unhealthy", "failing", "suspended", "probing", "held", "waiting", "slow", "idle"]});
     let (number, text) = (json!({"type": "integer"}), json!({"type": "string"}));
     OperationBuilder::new("supervision", "top", "List the figures of all event subscriptions")
         .query("top", "Maximum event subscriptions: 1 to 500", &number)
@@ -172,6 +173,7 @@ pub(crate) fn top(schemas: &mut SchemaRegistry) -> OperationBuilder {
         .query("search", "Text in the name or the endpoint of the listed event subscriptions", &text)
         .query("topic", "Resource id of the only topic, domain or domain topic", &text)
         .query("health", "State of the listed event subscriptions", &states)
+        .query("window", "Recorded window of rates and shares; default 1m", &json!({"enum": ["1m", "1h", "24h"]}))
         .answer(200, "The event subscriptions and their figures", &schemas.of::<TopReport>())
         .errors(&TOP, &error())
 }
@@ -225,6 +227,13 @@ pub(crate) fn newest_dead_letters(schemas: &mut SchemaRegistry) -> OperationBuil
         .query("search", "Part of the name of the event subscription, compared without case", &text)
         .answer(200, "Lines of the ledgers, newest first", &schemas.of::<NewestDeadLettersView>())
         .errors(&TOP, &error())
+}
+
+pub(crate) fn search(schemas: &mut SchemaRegistry) -> OperationBuilder {
+    OperationBuilder::new("supervision", "search", "Find the events with an id in all topics")
+        .query("id", "Id of the event", &json!({"type": "string"}))
+        .answer(200, "The events, and the topics that were not searched to their end", &schemas.of::<SearchReport>())
+        .errors(&[TOP[0], TOP[3]], &error())
 }
 
 pub(crate) fn jobs(schemas: &mut SchemaRegistry) -> OperationBuilder {

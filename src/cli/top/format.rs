@@ -79,7 +79,10 @@ fn health(line: &TopLine) -> String {
             None => format!("{}, probe due", text(cause)),
         },
         (None, HealthView::Probing { .. }) => "probing".to_owned(),
-        (None, HealthView::Healthy { .. }) => "healthy".to_owned(),
+        (None, HealthView::Healthy { .. }) => match (line.condition.state.as_str(), line.condition.success_share) {
+            ("failing", Some(share)) => format!("failing, {:.0}% ok", 100.0 * share),
+            (state, _) => text(state),
+        },
     }
 }
 

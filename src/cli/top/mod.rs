@@ -20,8 +20,8 @@ use gridhook_api::top::{HealthFilter, SortOrder, TopReport};
 /// The flags of `top`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Keys: q quits; a, h, b, p, f, i, d and n sort by activity, health, backlog, pending deliveries, failures, requests
-in flight, dead letters and name. Without a terminal, the figures are printed once.
+    after_help = "Keys: q quits; a, h, b, p, f, i, d, r and n sort by activity, health, backlog, pending deliveries, failures, requests
+in flight, dead letters, response time and name. Without a terminal, the figures are printed once.
 
 Examples:
   gridhook top
@@ -52,7 +52,7 @@ pub struct Top {
     /// Interval between updates
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = every)]
     every: Duration,
-    /// Print the figures once, with rates over one interval
+    /// Print the figures once
     #[arg(long)]
     once: bool,
     #[command(flatten)]
@@ -62,7 +62,7 @@ pub struct Top {
 }
 
 /// The key, the order, its name in a request, and its title.
-const SORT_KEYS: [(u8, SortOrder, &str, &str); 8] = [
+const SORT_KEYS: [(u8, SortOrder, &str, &str); 9] = [
     (b'a', SortOrder::Activity, "activity", "activity"),
     (b'h', SortOrder::Health, "health", "health"),
     (b'b', SortOrder::Backlog, "backlog", "backlog"),
@@ -70,6 +70,7 @@ const SORT_KEYS: [(u8, SortOrder, &str, &str); 8] = [
     (b'f', SortOrder::Failures, "failures", "failed requests"),
     (b'i', SortOrder::InFlight, "inFlight", "requests in flight"),
     (b'd', SortOrder::DeadLetters, "deadLetters", "dead letters"),
+    (b'r', SortOrder::ResponseTime, "responseTime", "response time"),
     (b'n', SortOrder::Name, "name", "name"),
 ];
 
@@ -86,7 +87,7 @@ fn sort_keys() -> String {
     SORT_KEYS.map(|(key, ..)| char::from(key).to_string()).join(" ")
 }
 
-/// Parses the interval. The server computes rates over at least 500 ms.
+/// Parses the interval.
 fn every(text: &str) -> Result<Duration, String> {
     let allowed = Duration::from_millis(500)..=Duration::from_secs(30);
     let interval = read_duration(text).filter(|interval| allowed.contains(interval));
@@ -127,8 +128,6 @@ impl Top {
             self.live(&session).await?;
             return Ok(None);
         }
-        self.fetch(&session, self.by).await?;
-        tokio::time::sleep(self.every).await;
         let report = self.fetch(&session, self.by).await?;
         let text = |report: &TopReport| format::page(report, sort_title(self.by), "").join("\n");
         Ok(Some(self.printed.response(&report, text)?))

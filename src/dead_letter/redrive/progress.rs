@@ -13,6 +13,8 @@ pub struct RedriveRequest {
     pub query: DeadLetterQuery,
     /// Whether files are kept in which nothing is left.
     pub keep: bool,
+    /// Number of selected dead letters, if somebody has counted them.
+    pub total: Option<u64>,
 }
 
 /// The stored progress of a redrive.
@@ -26,6 +28,8 @@ pub(super) struct RedriveProgress {
     waiting: Option<bool>,
     keys: Option<Vec<String>>,
     pub(super) keep: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) total: Option<u64>,
     /// Where the next page begins.
     pub(super) at: Option<String>,
     /// The accepted page, if it is of a file.
@@ -48,7 +52,7 @@ pub(super) struct FileBatch {
 
 impl RedriveProgress {
     pub(super) fn new(request: &RedriveRequest) -> Self {
-        let RedriveRequest { query, keep } = request;
+        let RedriveRequest { query, keep, total } = request;
         let keys = query.keys.as_ref().map(|keys| keys.iter().map(DeadLetterId::to_string).collect());
         Self {
             from: query.from,
@@ -58,6 +62,7 @@ impl RedriveProgress {
             waiting: query.stage.map(|stage| stage == DeadLetterStage::Waiting),
             keys,
             keep: *keep,
+            total: *total,
             at: Some(BrowseCursor::START.to_string()),
             page: None,
         }

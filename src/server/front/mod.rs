@@ -32,7 +32,13 @@ use actix_service::{
     fn_factory, fn_service, map_config,
 };
 use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
-use actix_web::{App, dev::AppConfig, error::InternalError, http::Method, web};
+use actix_web::{
+    App,
+    dev::{AppConfig, ServiceResponse},
+    error::InternalError,
+    http::Method,
+    web,
+};
 use futures_util::future::{Either, FutureExt as _, ready};
 use rustls::ServerConfig;
 use tokio::{
@@ -54,6 +60,7 @@ use super::{
     node::{StallReason, WriteStall},
 };
 use gridhook_admin::request_id;
+use gridhook_dashboard::shorten_json;
 use gridhook_metrics::ListenerCounters;
 use gridhook_publish as publish;
 use gridhook_publish::{auth::host::LocalAddress, http::Publisher};
@@ -407,6 +414,12 @@ impl TrackedStream for NodeConnection {
     }
 }
 
+fn shorten(response: ServiceResponse) -> ServiceResponse {
+    let (request, response) = response.into_parts();
+    let response = shorten_json(&request, response);
+    ServiceResponse::new(request, response)
+}
+
 impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
     fn service<T: TrackedStream>(
         self,
@@ -450,6 +463,8 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
                     stage.iter().for_each(|stage| stage.response_started());
                     request_id::add(response.headers_mut(), id, correlation);
                     counters.count_response(response.status().as_u16());
+                    // The node that the client called does it, after the parts of several shards were joined.
+                    let response = if is_hop { response } else { shorten(response) };
                     Ok(response.map_body(|_, body| TrackedBody::new(body, stage)))
                 }
                 Err(error) => {

@@ -120,7 +120,7 @@ await scene({
     await page.keyboard.press('r');
     await page.getByRole('heading', { level: 1, name: 'Retry schedule' }).waitFor();
     const row = page.locator('main tr').filter({ hasText: /^503/ });
-    await row.getByText('0, 30 s, 60 s, 2 min, 7 min').waitFor();
+    await row.getByText('0, 30 s, 1 min, 2 min, 7 min').waitFor();
     await page.locator('main').getByLabel('Destination').selectOption('resource');
     check(page.url().includes('destination=resource'), `the choice is not in the address: ${page.url()}`);
     const form = page.getByRole('form', { name: 'Simulate' });

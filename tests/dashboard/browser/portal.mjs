@@ -98,7 +98,7 @@ await scene({
       await show(page, hash('subscriptions'));
       await main().getByRole('link', { name }).click();
       await heading(name);
-      await main().locator('tbody').getByText('deadLettered').first().waitFor();
+      await main().locator('tbody').getByText('Dead lettered').first().waitFor();
       for (const action of ['Hold', 'Delete …', 'Edit …', 'Replay …']) check((await button(action).count()) === 0, `${action} is offered`);
       await main().getByRole('tab', { name: 'Settings and filter' }).click();
       await isSame((await server.ask('GET', of)).properties);

@@ -168,11 +168,12 @@ export const subscriptionId = (topic, name) => `${SCOPE}/topics/${topic}/eventSu
 export const topicId = (name) => `${SCOPE}/topics/${name}`;
 
 /** A webhook that answers as its path says: `/503/text` answers 503. */
-export async function endpoint(says = () => 'ok') {
+export async function endpoint(says = /** @type {(url: string) => string | Promise<string>} */ (() => 'ok')) {
   const server = http.createServer((request, response) => {
-    request.resume().on('end', () => {
+    request.resume().on('end', async () => {
       const status = Number(/^\/(\d{3})/.exec(request.url)?.[1] ?? 200);
-      response.writeHead(status, { 'content-type': 'text/plain' }).end(says(request.url));
+      const text = await says(request.url);
+      response.writeHead(status, { 'content-type': 'text/plain' }).end(text);
     });
   });
   return listening(server);
@@ -255,7 +256,7 @@ async function change(context, seed) {
   if (!folder && Object.keys(seed).length === 0) return;
   await context.route(/\/ui\/(?!session)/, async (route) => {
     const file = new URL(route.request().url()).pathname.replace(/^.*\/ui\//, '') || 'index.html';
-    if (!folder && !(file in seed)) return route.continue();
+    if (file.startsWith('manual/') || (!folder && !(file in seed))) return route.continue();
     const response = await route.fetch({ url: route.request().url().replace(/\/ui\/.*/, `/ui/${folder ? '' : file}`) }).catch(() => null);
     if (!response) return route.abort();
     const before = folder ? fs.readFileSync(path.join(folder, file), 'utf8') : await response.text();
@@ -313,7 +314,7 @@ export async function violations(page) {
 
 /** How many of these tabs read the live tail from the server. */
 export async function readers(pages) {
-  const texts = await Promise.all(pages.map((one) => one.locator('main [role=status]').getByText(/lines/).innerText()));
+  const texts = await Promise.all(pages.map((one) => one.locator('main .toolbar').getByText(/lines/).innerText()));
   return texts.filter((text) => !text.includes('another tab')).length;
 }
 

@@ -9,7 +9,7 @@ let page;
 let watch;
 const pages = [];
 
-const lines = (one) => one.locator('main [role=status]').getByText(/lines/).innerText();
+const lines = (one) => one.locator('main .toolbar').getByText(/lines/).innerText();
 
 /** Publishes a number of events, a hundred in a request. */
 async function publish(events, subject = 'orders/1') {

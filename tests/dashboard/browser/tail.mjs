@@ -9,7 +9,7 @@ const EVENTS_PER_SECOND = 2000;
 
 let server;
 
-const lines = (one) => one.locator('main [role=status]').getByText(/lines/).innerText();
+const lines = (one) => one.locator('main .toolbar').getByText(/lines/).innerText();
 const count = async (one) => Number(/, ([\d,]+) lines/.exec(await lines(one))[1].replaceAll(',', ''));
 
 async function heap({ context, page }) {

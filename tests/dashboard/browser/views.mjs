@@ -21,7 +21,7 @@ export const VIEWS = [
   // A retry of the failing endpoint is no line of this one.
   { name: 'tail', at: hash('tail', { subscription: 'nobody' }), empty: 'Nothing yet', full: 'Nothing yet' },
   { name: 'dead letters', at: hash('dead-letters'), empty: 'No event was given up', full: 'Newest' },
-  { name: 'dead letters of one', at: hash('dead-letters', { id: subscriptionId('orders', 'legacy') }), full: 'UndeliverableDueToHttpBadRequest' },
+  { name: 'dead letters of one', at: hash('dead-letters', { id: subscriptionId('orders', 'legacy') }), full: 'Undeliverable: bad request' },
   { name: 'all jobs', at: hash('jobs'), empty: 'No job runs or is paused', full: 'replay 16' },
   { name: 'jobs', at: hash('jobs', { id: subscriptionId('orders', 'picky') }), full: 'No job yet' },
   { name: 'new replay', at: hash('jobs', { id, new: 'replay' }), full: 'The last hour' },

@@ -92,7 +92,7 @@ pub(crate) fn test_transform(route: &Route, schemas: &mut SchemaRegistry) -> Ope
 /// The body of a test with a draft at `key`.
 fn test_body(key: &str, draft: Value) -> Value {
     let asked = json!({
-        "description": "Draft and events to test; a body without these keys is an event or a list of events",
+        "description": "Draft and events to test; without these keys, the body is the events",
         "type": "object",
         "properties": {
             key: draft,
@@ -133,7 +133,12 @@ pub(crate) fn explain(route: &Route, schemas: &mut SchemaRegistry) -> OperationB
 pub(crate) fn ledger(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let time = json!({"type": "string", "format": "date-time"});
     paging(draft(route, "ledger", "List the ledger of outcomes in order of time"))
-        .query("from", "Earliest time of a line; default: an hour before `to`", &time)
+        .query(
+            "from",
+            "Earliest time of a line; default: an hour before `to`, with `order=newest` the first line",
+            &time,
+        )
+        .query("order", "Which lines come first; default `oldest`", &json!({"enum": ["oldest", "newest"]}))
         .query("to", "Time before which lines end; default: now", &time)
         .query(
             "outcome",
@@ -177,7 +182,7 @@ pub(crate) fn cancel_replay(route: &Route, schemas: &mut SchemaRegistry) -> Oper
 }
 
 fn replay_command(draft: OperationBuilder, schemas: &mut SchemaRegistry) -> OperationBuilder {
-    draft.answer(200, "The replay after the command", &schemas.of::<ReplayView>()).errors(&CHANGING, &error())
+    draft.answer(200, "The changed replay", &schemas.of::<ReplayView>()).errors(&CHANGING, &error())
 }
 
 pub(crate) fn hold(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
@@ -216,7 +221,5 @@ pub(crate) fn retry(route: &Route, schemas: &mut SchemaRegistry) -> OperationBui
 }
 
 fn command(draft: OperationBuilder, schemas: &mut SchemaRegistry) -> OperationBuilder {
-    draft
-        .answer(200, "The status after the command", &schemas.of::<SubscriptionStatusView>())
-        .errors(&CHANGING, &error())
+    draft.answer(200, "The changed status", &schemas.of::<SubscriptionStatusView>()).errors(&CHANGING, &error())
 }

@@ -26,6 +26,12 @@ export const session = store(stored());
 export const farewell = store('');
 /** The last failure to reach the server, or null. */
 export const outage = store(/** @type {ApiError | null} */ (null));
+/** When the server answered last, by the clock of this browser. */
+export const answered = store(Date.now());
+/** A read that takes longer counts as lost, in milliseconds: some stores are slow. */
+const READ_TIMEOUT = 60000;
+/** The same for the question whether the server is there. */
+const BEAT_TIMEOUT = 4000;
 
 /** Other tabs of this browser: a link that is opened in a new tab need not sign in again. */
 const tabs = new BroadcastChannel(SESSIONS);
@@ -95,7 +101,8 @@ async function failure(response) {
 
 /**
  * `match` is the ETag that the resource must have; with null it must not exist.
- * @typedef {{ body?: any, signal?: AbortSignal, text?: boolean, token?: string, match?: string | null }} Options
+ * With `known`, the ETag of a response that the caller has, the response may be 304.
+ * @typedef {{ body?: any, signal?: AbortSignal, text?: boolean, token?: string, match?: string | null, known?: string, timeout?: number }} Options
  *
  * @param {string} method
  * @param {string} path
@@ -110,6 +117,7 @@ export async function open(method, path, options = {}) {
   if (options.body !== undefined) headers.set('Content-Type', 'application/json');
   if (options.match) headers.set('If-Match', options.match);
   if (options.match === null) headers.set('If-None-Match', '*');
+  if (options.known) headers.set('If-None-Match', options.known);
   const body = options.body === undefined || typeof options.body === 'string' ? options.body : JSON.stringify(options.body);
   let response;
   try {
@@ -117,12 +125,11 @@ export async function open(method, path, options = {}) {
     response = await fetch(url, { method, headers, body, signal: options.signal, credentials: 'omit', cache: 'no-store' });
   } catch (error) {
     if (options.signal?.aborted) throw error;
-    const lost = new ApiError(0, 'Unreachable', 'The server cannot be reached.');
-    outage.set(lost);
-    throw lost;
+    throw loseServer();
   }
+  answered.set(Date.now());
   outage.set(null);
-  if (response.ok) return response;
+  if (response.ok || (response.status === 304 && options.known)) return response;
   const error = await failure(response);
   // The session that failed, not one that began meanwhile.
   if (response.status === 401 && held && !options.token && session.get() === held) {
@@ -133,8 +140,26 @@ export async function open(method, path, options = {}) {
   throw error;
 }
 
+/** Notes that the server is away. */
+function loseServer() {
+  const lost = outage.get() ?? new ApiError(0, 'Unreachable', 'The server cannot be reached.');
+  outage.set(lost);
+  return lost;
+}
+
 /** The ETags of the resources that were read. */
 const tags = new WeakMap();
+
+/** The last responses to reads, by path: one that has not changed is not sent again. @type {Map<string, any>} */
+const bodies = new Map();
+const BODIES_MAX = 24;
+
+function keepBody(key, body) {
+  bodies.delete(key);
+  bodies.set(key, body);
+  if (bodies.size > BODIES_MAX) bodies.delete(bodies.keys().next().value);
+}
+session.subscribe(() => bodies.clear());
 
 /** The ETag of a resource that was read. @returns {string | undefined} */
 export const tagOf = (resource) => tags.get(resource);
@@ -146,18 +171,39 @@ export const tagOf = (resource) => tags.get(resource);
  * @returns {Promise<any>}
  */
 export async function call(method, path, options = {}) {
-  const response = await open(method, path, options);
+  if (method !== 'GET') return read(method, path, options);
+  const late = AbortSignal.timeout(options.timeout ?? READ_TIMEOUT);
+  const signal = options.signal ? AbortSignal.any([options.signal, late]) : late;
+  try {
+    return await read(method, path, { ...options, signal });
+  } catch (error) {
+    if (late.aborted && !options.signal?.aborted) throw loseServer();
+    throw error;
+  }
+}
+
+async function read(method, path, options) {
+  const known = method === 'GET' && !options.text && !options.token ? bodies.get(path) : undefined;
+  const response = await open(method, path, { ...options, known: known && tags.get(known) });
+  if (response.status === 304) {
+    serverTime(response.headers.get('date'));
+    keepBody(path, known);
+    return known;
+  }
   const text = await response.text();
   if (options.text) return text;
   const body = text ? parse(text) : null;
   if (typeof body?.now === 'string') serverTime(body.now);
   const tag = response.headers.get('etag');
   if (tag && body) tags.set(body, tag);
+  if (tag && body && method === 'GET' && !options.token) keepBody(path, body);
   return body;
 }
 
 /** @param {string} path @param {AbortSignal} [signal] */
 export const get = (path, signal) => call('GET', path, { signal });
+/** Asks whether the server is there: one that is stopped closes no connection. @param {AbortSignal} [signal] */
+export const beat = (signal) => call('GET', '/healthz', { signal, text: true, timeout: BEAT_TIMEOUT });
 /** @param {string} path @param {any} [body] */
 export const post = (path, body) => call('POST', path, { body });
 

@@ -1,31 +1,20 @@
 // The page: sign-in, navigation, and the view that the address names.
-import { farewell, borrow, get, isPortal, openLink, outage, session, signIn, signOut } from './api.js';
-import { html, render, useEffect, useState } from './html.js';
-import { OTHERS, PLACES, isHelpOpen, isThere, listen } from './keys.js';
+import { answered, beat, farewell, borrow, get, isPortal, openLink, outage, session, signIn, signOut } from './api.js';
+import { html, render, useEffect, useRef, useState } from './html.js';
+import { OTHERS, PLACES, isHelpOpen, isSearchOpen, isThere, listen } from './keys.js';
 import { usePoll } from './poll.js';
 import { hasChaos, isClustered, link, linkToken, paused, route, shortcuts, theme, useStore, zone } from './state.js';
-import { Dialog, Failed, Field, Head, Loading, Messages, Questions } from './ui.js';
+import { duration } from './format.js';
+import { Boundary, Dialog, Failed, Field, Head, Loading, Messages, Questions } from './ui.js';
 
 /** Each view is loaded when it is first shown. */
-const VIEWS = {
-  overview: () => import('./views/overview.js'),
-  topics: () => import('./views/topics.js'),
-  topic: () => import('./views/topic.js'),
-  'event-type': () => import('./views/event-type.js'),
-  subscriptions: () => import('./views/subscriptions.js'),
-  subscription: () => import('./views/subscription.js'),
-  edit: () => import('./views/edit.js'),
-  endpoint: () => import('./views/endpoint.js'),
-  event: () => import('./views/event.js'),
-  tail: () => import('./views/tail.js'),
-  'dead-letters': () => import('./views/dead-letters.js'),
-  jobs: () => import('./views/jobs.js'),
-  filter: () => import('./views/filter.js'),
-  editions: () => import('./views/editions.js'),
-  server: () => import('./views/server.js'),
-  chaos: () => import('./views/chaos.js'),
-  help: () => import('./views/help.js'),
-};
+const VIEWS = [
+  'overview', 'topics', 'topic', 'event-type', 'subscriptions', 'subscription', 'edit', 'endpoint', 'event', 'tail',
+  'dead-letters', 'jobs', 'filter', 'editions', 'server', 'chaos', 'help',
+];
+
+/** A view that could not be loaded is tried again after this time, in milliseconds. */
+const RELOAD = 2000;
 
 /** The views of a portal link. */
 const OF_PORTAL = ['subscriptions', 'subscription', 'endpoint', 'filter', 'dead-letters', 'jobs'];
@@ -93,21 +82,54 @@ function Navigation({ view }) {
   </nav>`;
 }
 
+/** How long ago the server answered, and a banner while it is away: one for the whole page. */
+function Freshness() {
+  const at = useStore(answered);
+  const lost = useStore(outage);
+  const isPaused = useStore(paused);
+  const [, tick] = useState(0);
+  usePoll(beat, ['beat'], 4000);
+  useEffect(() => {
+    const timer = setInterval(() => tick((n) => n + 1), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  const age = Math.max(0, Math.round((Date.now() - at) / 1000));
+  return html`<span class=${`live ${lost ? 'lost' : isPaused ? 'paused' : ''}`} role="status">${lost ? 'server unreachable' : isPaused ? 'paused' : 'live'}</span>
+    ${(age > 5 || lost) && html`<span class="faint age">updated ${duration(age)} ago</span>`}`;
+}
+
+function Outage() {
+  const lost = useStore(outage);
+  return lost && html`<div class="banner" role="alert"><b>The server cannot be reached.</b> What is shown is from before; the page tries again by itself.</div>`;
+}
+
+/** The height of the bar, below which the menu stays. */
+function useBarHeight() {
+  const bar = useRef(/** @type {HTMLElement | null} */ (null));
+  useEffect(() => {
+    const watch = new ResizeObserver(() => document.documentElement.style.setProperty('--bar', `${bar.current?.offsetHeight ?? 0}px`));
+    watch.observe(/** @type {HTMLElement} */ (bar.current));
+    return () => watch.disconnect();
+  }, []);
+  return bar;
+}
+
 function Bar() {
+  const bar = useBarHeight();
   const isPaused = useStore(paused);
   const shownZone = useStore(zone);
   const shade = useStore(theme);
   const who = useStore(session);
-  const lost = useStore(outage);
   const shades = { auto: 'light', light: 'dark', dark: 'auto' };
-  return html`<header class="bar">
+  return html`<header class="bar" ref=${bar}>
     <button type="button" class="skip" onClick=${() => document.getElementById('main')?.focus()}>Skip to content</button>
     <a class="brand" href="#/overview"><span class="mark" aria-hidden="true"></span> gridhook</a>
-    <span class=${`live ${lost ? 'lost' : isPaused ? 'paused' : ''}`} role="status">${lost ? 'server unreachable' : isPaused ? 'paused' : 'live'}</span>
+    <${Freshness} />
     <span class="space"></span>
     <button type="button" aria-pressed=${isPaused} onClick=${() => paused.set(!isPaused)}>${isPaused ? 'Continue' : 'Pause'} <kbd>p</kbd></button>
     <button type="button" title="Times in UTC or in the zone of this browser" onClick=${() => zone.set(shownZone === 'utc' ? 'local' : 'utc')}>${shownZone === 'utc' ? 'UTC' : 'Local time'}</button>
     <button type="button" title="Light, dark, or as the system" onClick=${() => theme.set(shades[shade])}>Theme: ${shade}</button>
+    <button type="button" onClick=${() => isSearchOpen.set(true)}>Search <kbd>Ctrl+K</kbd></button>
     <button type="button" onClick=${() => isHelpOpen.set(true)}>Keys <kbd>?</kbd></button>
     <button type="button" title=${who?.role ? `Role: ${who.role}` : undefined} onClick=${signOut}>Sign out ${who?.name ?? ''}</button>
   </header>`;
@@ -126,23 +148,45 @@ function Keys() {
   <//>`;
 }
 
+/** The search is loaded so long after the page, in milliseconds. */
+const PRELOAD = 1000;
+
+/** The search over everything. */
+function Search() {
+  const isOpen = useStore(isSearchOpen);
+  const [part, setPart] = useState(/** @type {{ show: any } | null} */ (null));
+  useEffect(() => {
+    if (part) return undefined;
+    const load = () => import('./views/search.js').then((module) => setPart({ show: module.default }), () => isSearchOpen.set(false));
+    // Soon, so that no key is lost between the shortcut and the field.
+    const timer = setTimeout(load, isOpen ? 0 : PRELOAD);
+    return () => clearTimeout(timer);
+  }, [isOpen]);
+  return isOpen && part && html`<${part.show} onClose=${() => isSearchOpen.set(false)} />`;
+}
+
 function View() {
   const { view: wanted } = useStore(route);
   const view = isPortal() && wanted === 'overview' ? 'subscriptions' : wanted;
   const [shown, show] = useState(/** @type {{ view: string, part?: any, error?: any }} */ ({ view: '' }));
   useEffect(() => {
     let isGone = false;
-    const load = VIEWS[view];
-    if (!load) show({ view, error: new Error(`There is no view “${view}”.`) });
+    let timer = 0;
+    const load = async (tries) => {
+      try {
+        // A browser remembers a file that it could not load by its address.
+        const module = await import(`./views/${view}.js${tries > 0 ? `?${tries}` : ''}`);
+        if (!isGone) show({ view, part: module.default });
+      } catch {
+        if (!isGone) timer = setTimeout(() => load(tries + 1), RELOAD);
+      }
+    };
+    if (!VIEWS.includes(view)) show({ view, error: new Error(`There is no view “${view}”.`) });
     else if (isPortal() && !OF_PORTAL.includes(view)) show({ view, error: new Error('A portal link does not show this.') });
-    else {
-      load().then(
-        (module) => isGone || show({ view, part: module.default }),
-        () => isGone || show({ view, error: new Error('This part of the page cannot be loaded. Is the server there?') }),
-      );
-    }
+    else load(0);
     return () => {
       isGone = true;
+      clearTimeout(timer);
     };
   }, [view]);
   useEffect(() => {
@@ -160,11 +204,12 @@ function App() {
     <${Bar} />
     <div class="page">
       <${Navigation} view=${view} />
-      <main id="main" tabindex="-1" class=${view}><${View} /></main>
+      <main id="main" tabindex="-1" class=${view}><${Outage} /><${Boundary} key=${view}><${View} /><//></main>
     </div>
     <${Messages} />
     <${Questions} />
     <${Keys} />
+    <${Search} />
   `;
 }
 

@@ -1,5 +1,7 @@
 // What an operator does about the cause of a suspension or a failure.
 
+import { words } from './format.js';
+
 const NEXT = {
   Busy: 'The endpoint answers 429 or 503. It recovers by itself, or its capacity has to grow.',
   TimedOut: 'The endpoint does not answer in time. Look at its load; delivery.response_timeout is the limit.',
@@ -15,8 +17,17 @@ const NEXT = {
   Aborted: 'gridhook ended the request itself, at a shutdown.',
 };
 
-/** @param {string | null | undefined} cause */
-export const nextStep = (cause) => NEXT[cause ?? ''] ?? 'Look at the attempts of the event subscription.';
+/** @param {string | null | undefined} cause @param {number | null} [timeout] the time-out of the event subscription, in seconds */
+export function nextStep(cause, timeout = null) {
+  if (cause === 'TimedOut' && timeout) return `The endpoint does not answer within ${timeout} s. Look at its load; responseTimeoutInSeconds of the event subscription is the limit.`;
+  return NEXT[cause ?? ''] ?? 'Look at the attempts of the event subscription.';
+}
+
+/** The results of an event for an event subscription; those that need attention come first. */
+export const RESULTS = [
+  'deadLetterLost', 'dropped', 'deadLettered', 'deadLetterWaiting', 'pending', 'unread', 'unknown', 'canceled', 'delivered',
+  'filtered', 'beforeSubscription', 'notPublished',
+];
 
 /** The steps of the ledger, the outcomes of an attempt and the reasons to give an event up, by which lines are filtered. */
 export const STEPS = [
@@ -38,3 +49,8 @@ export const REASONS = [
   'UndeliverableDueToProbationCausedByClientError',
   'TransformationFailed', 'Rejected', 'Quarantined', 'Missing', 'BacklogExceeded', 'RedriveCanceled',
 ];
+
+const CODES = new Set([...OUTCOMES, ...REASONS]);
+
+/** A sentence of the server with its codes in words. @param {string} text */
+export const withWords = (text) => text.replace(/[A-Za-z]+/g, (word) => (CODES.has(word) ? words(word).toLowerCase() : word));

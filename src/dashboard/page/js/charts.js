@@ -1,4 +1,4 @@
-// Line charts and sparklines as SVG: they take their colours from the style sheet. Each says in words what it shows.
+// Line charts as SVG: they take their colours from the style sheet. Each says in words what it shows.
 import { html, useEffect, useRef, useState } from './html.js';
 import { absolute, num } from './format.js';
 import { useStore, zone } from './state.js';
@@ -20,7 +20,7 @@ const isThere = (value) => value !== null && value !== undefined;
 
 /**
  * @param {{
- *   title: string, xs: number[], series: { name: string, values: (number | null)[] }[], unit?: string, height?: number,
+ *   title: string, xs: number[], series: { name: string, values: (number | null)[], kind?: string }[], unit?: string, height?: number,
  *   xText?: (x: number) => string, dots?: boolean, onRange?: ((from: number, to: number) => void) | null
  * }} props `xs` are seconds since 1970, unless `xText` names them
  */
@@ -51,6 +51,13 @@ export function Chart({ title, xs, series, unit = '', height = 130, xText = unde
     }
     return path;
   };
+  /** Samples without a neighbour, of which a line shows nothing. */
+  const lone = (values) => {
+    const isLone = (value, index) => isThere(value) && !isThere(values[index - 1]) && !isThere(values[index + 1]);
+    return values.map((value, index) => (isLone(value, index) ? `M${x(xs[index]).toFixed(1)} ${y(value).toFixed(1)}h.01` : '')).join('');
+  };
+  /** Labels at the edges stay inside. */
+  const anchor = (at) => (at > width - 40 ? 'end' : at < LEFT + 30 ? '' : 'middle');
   const spacing = STEPS.find((one) => (high - low) / one <= (width - LEFT) / 90) ?? STEPS.at(-1);
   const clock = (value) => absolute(value * 1000).slice(spacing >= 86400 ? 5 : 11, spacing >= 86400 ? 10 : spacing >= 60 ? 16 : 19);
   const marks = [];
@@ -75,27 +82,19 @@ export function Chart({ title, xs, series, unit = '', height = 130, xText = unde
   return html`<figure class="chart">
     <figcaption>
       <span>${title}</span>
-      ${series.map(({ name, values }, index) => html`<span class=${`key s${index + 1}`} key=${name}><span aria-hidden="true">■</span> ${name} <b>${text(at === null ? last(values) : values[at])}</b></span>`)}
+      ${series.map(({ name, values, kind }, index) => html`<span class=${`key ${kind ?? `s${index + 1}`}`} key=${name}><span aria-hidden="true">■</span> ${name} <b>${text(at === null ? last(values) : values[at])}</b></span>`)}
       <span class="faint">${when}</span>
     </figcaption>
     <div ref=${box}>
       <svg width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${`${title}. ${words}`}
         onMouseMove=${(event) => point(nearest(event))} onMouseLeave=${() => { point(null); begin(null); }} onMouseDown=${onRange ? (event) => begin(nearest(event)) : undefined} onMouseUp=${up}>
         ${[0, 1, 2, 3, 4, 5].map((n) => n * step).filter((value) => value <= top * 1.001).map((value) => html`<g key=${value}><line class="grid" x1=${LEFT} x2=${width} y1=${y(value)} y2=${y(value)} /><text x=${LEFT - 6} y=${y(value) + 4} class="axis end">${short(value)}</text></g>`)}
-        ${marks.map((value, index) => html`<text key=${value} x=${x(value)} y=${height - 3} class=${`axis ${xText && index === 4 ? 'end' : index === 0 ? '' : 'middle'}`}>${xText ? xText(value) : clock(value)}</text>`)}
+        ${marks.map((value, index) => html`<text key=${value} x=${x(value)} y=${height - 3} class=${`axis ${xText && index === 4 ? 'end' : anchor(x(value))}`}>${xText ? xText(value) : clock(value)}</text>`)}
         ${from !== null && at !== null && html`<rect class="chosen" x=${Math.min(x(xs[from]), x(xs[at]))} width=${Math.abs(x(xs[at]) - x(xs[from]))} y="6" height=${height - BOTTOM - 6} />`}
-        ${series.map(({ name, values }, index) => html`<path key=${name} class=${`series s${index + 1}`} d=${line(values)} />`)}
+        ${series.map(({ name, values, kind }, index) => html`<path key=${name} class=${`series ${kind ?? `s${index + 1}`}`} d=${line(values)} /><path key=${`${name} lone`} class=${`series lone ${kind ?? `s${index + 1}`}`} d=${lone(values)} />`)}
         ${dots && series.map(({ values }, index) => values.map((value, i) => isThere(value) && html`<circle class=${`dot s${index + 1}`} cx=${x(xs[i])} cy=${y(value)} r="2.5" />`))}
         ${at !== null && xs[at] !== undefined && html`<line class="cursor" x1=${x(xs[at])} x2=${x(xs[at])} y1="6" y2=${height - BOTTOM} />`}
       </svg>
     </div>
   </figure>`;
-}
-
-/** A line in a row of a table. */
-export function Spark({ values, name }) {
-  if (!values || values.length < 2) return html`<span class="faint">–</span>`;
-  const most = Math.max(1e-9, ...values.map((value) => value ?? 0));
-  const points = values.map((value, index) => `${((index / (values.length - 1)) * 80).toFixed(1)},${(19 - ((value ?? 0) / most) * 18).toFixed(1)}`).join(' ');
-  return html`<svg class="spark" viewBox="0 0 80 20" width="80" height="20" role="img" aria-label=${`${name}: ${num(last(values) ?? 0)} now, ${num(most)} at most`}><polyline points=${points} /></svg>`;
 }

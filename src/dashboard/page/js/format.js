@@ -40,6 +40,24 @@ export function duration(seconds) {
   return `${(s / 86400).toFixed(1).replace('.0', '')} d`;
 }
 
+/** A duration of whole seconds with all of them, for schedules: 6 min 40 s. @param {number} seconds */
+export function exactDuration(seconds) {
+  const whole = Math.round(seconds);
+  /** @type {[number, string][]} */
+  const parts = [[Math.floor(whole / 86400), 'd'], [Math.floor(whole / 3600) % 24, 'h'], [Math.floor(whole / 60) % 60, 'min'], [whole % 60, 's']];
+  return parts.filter(([n]) => n > 0).map(([n, unit]) => `${n} ${unit}`).join(' ') || '0';
+}
+
+/** A number with its noun: 1 event, 2 events. */
+export const count = (n, noun, many = `${noun}s`) => `${num(n)} ${Number(n) === 1 ? noun : many}`;
+
+/** A code of the API in words: UndeliverableDueToHttpBadRequest, deadLetterWaiting. @param {string | null | undefined} code */
+export function words(code) {
+  if (!code) return '';
+  const text = code.replace(/^UndeliverableDueTo(Http)?/, 'Undeliverable: ').replace(/([a-z])([A-Z])/g, '$1 $2').toLowerCase();
+  return text[0].toUpperCase() + text.slice(1);
+}
+
 /** @param {number | null | undefined} ms */
 export const millis = (ms) =>
   ms === null || ms === undefined ? '–' : ms < 1000 ? `${num(ms)} ms` : duration(ms / 1000);

@@ -1,20 +1,8 @@
 // Preact with htm: templates are parsed in the page, so nothing has to be built.
-import { Fragment, createContext, h, render } from '../vendor/preact.js';
-import { useCallback, useContext, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../vendor/preact-hooks.js';
+import { Component, h, render } from '../vendor/preact.js';
+import { useCallback, useEffect, useMemo, useRef, useState } from '../vendor/preact-hooks.js';
 import htm from '../vendor/htm.js';
 
 /** @type {(strings: TemplateStringsArray, ...values: any[]) => any} */
 export const html = htm.bind(h);
-export {
-  Fragment,
-  createContext,
-  h,
-  render,
-  useCallback,
-  useContext,
-  useEffect,
-  useLayoutEffect,
-  useMemo,
-  useRef,
-  useState,
-};
+export { Component, render, useCallback, useEffect, useMemo, useRef, useState };

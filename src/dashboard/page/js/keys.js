@@ -23,7 +23,8 @@ export const PLACES = {
 export const isThere = (key) => key in PLACES && (key !== 'c' || hasChaos.get()) && (!isPortal() || 'sd'.includes(key));
 
 export const OTHERS = [
-  ['/', 'Search in this view'],
+  ['/', 'Search in this view, or everything'],
+  ['Ctrl+K', 'Search everything'],
   ['j  k', 'Next or previous row'],
   ['Enter', 'Open the row'],
   ['x', 'Select the row'],
@@ -33,6 +34,7 @@ export const OTHERS = [
 ];
 
 export const isHelpOpen = store(false);
+export const isSearchOpen = store(false);
 
 const isWriting = (target) =>
   target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName)) &&
@@ -60,7 +62,7 @@ function search() {
   if (field) {
     field.focus();
     field.select();
-  } else go('subscriptions', { focus: 'search' });
+  } else isSearchOpen.set(true);
 }
 
 let isGoing = false;
@@ -68,6 +70,11 @@ let forgets = 0;
 
 /** @param {KeyboardEvent} event */
 function press(event) {
+  if ((event.ctrlKey || event.metaKey) && event.key === 'k' && !document.querySelector('dialog[open]')) {
+    event.preventDefault();
+    isSearchOpen.set(true);
+    return;
+  }
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
   const { key, target } = event;
   if (key === 'Escape') {

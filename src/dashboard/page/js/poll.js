@@ -1,4 +1,5 @@
 // The refresh: every view reads what it shows again and again, except while the operator or the browser says no.
+import { outage } from './api.js';
 import { useCallback, useEffect, useRef, useState } from './html.js';
 import { hidden, paused } from './state.js';
 
@@ -58,7 +59,8 @@ export function usePoll(load, key, every = EVERY) {
         // An error that the request itself causes is not mended by repeating it soon.
         const isLasting = error?.status >= 400 && error.status < 500 && error.status !== 429;
         const wait = isLasting ? SLOWEST : Math.min(SLOWEST, 1000 * 2 ** Math.min(failures, 5));
-        plan(Math.max(every, error?.retryAfter ? error.retryAfter * 1000 : wait));
+        if (error?.status === 0) plan(EVERY);
+        else plan(Math.max(every, error?.retryAfter ? error.retryAfter * 1000 : wait));
       } finally {
         if (running === own) running = null;
       }
@@ -66,9 +68,12 @@ export function usePoll(load, key, every = EVERY) {
     const wake = () => {
       if (!rests() && (every > 0 || failures > 0) && Date.now() >= due && !running) run();
     };
+    const onReturn = () => {
+      if (!outage.get() && failures > 0 && !rests() && !running) run();
+    };
     again.current = run;
     if (!isIdle) run();
-    const stops = [paused.subscribe(wake), hidden.subscribe(wake)];
+    const stops = [paused.subscribe(wake), hidden.subscribe(wake), outage.subscribe(onReturn)];
     return () => {
       gone = true;
       clearTimeout(timer);

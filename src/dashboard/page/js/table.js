@@ -1,4 +1,5 @@
 // Tables: sorted by the server or here, rows that open, rows that are selected, and windows on long lists.
+import { num } from './format.js';
 import { html, useEffect, useRef, useState } from './html.js';
 import { useParam } from './state.js';
 
@@ -11,13 +12,40 @@ const SPARE = 10;
 
 /**
  * @template R
- * @typedef {{ key: string, name: string, cell: (row: R) => any, num?: boolean, sort?: boolean, wide?: boolean }} Column
+ * @typedef {{ key: string, name: string, cell: (row: R) => any, num?: boolean, sort?: boolean, wide?: boolean, rank?: 'low' | 'mid' | 'sticky' }} Column
  */
 
 /**
  * @template R
  * @typedef {(Column<R> | false | null)[]} Columns
  */
+
+/**
+ * Rows that hold still while somebody is at them: known ones are shown as they are now and stay in their places, others wait.
+ *
+ * @param {any[]} rows
+ * @param {(row: any) => string} id
+ * @param {string | undefined} hold what the list is of; undefined if it does not hold
+ * @param {boolean} isHeld
+ * @returns {{ rows: any[], fresh: number, gone: Set<string>, release: () => void }}
+ */
+function useStillRows(rows, id, hold, isHeld) {
+  const kept = useRef(/** @type {{ hold: string | undefined, rows: any[] }} */ ({ hold: undefined, rows: [] }));
+  const [, draw] = useState(0);
+  const release = () => {
+    kept.current = { hold: undefined, rows: [] };
+    draw((n) => n + 1);
+  };
+  if (hold === undefined || !isHeld || kept.current.hold !== hold) {
+    kept.current = { hold, rows };
+    return { rows, fresh: 0, gone: new Set(), release };
+  }
+  const now = new Map(rows.map((row) => [id(row), row]));
+  const known = new Set(kept.current.rows.map(id));
+  kept.current.rows = kept.current.rows.map((row) => now.get(id(row)) ?? row);
+  const fresh = rows.filter((row) => !known.has(id(row))).length;
+  return { rows: kept.current.rows, fresh, gone: new Set([...known].filter((key) => !now.has(key))), release };
+}
 
 /**
  * @param {{
@@ -34,12 +62,20 @@ const SPARE = 10;
  *   total?: number,
  *   first?: number,
  *   onWindow?: (from: number, to: number) => void,
- * }} props with `total` the rows are a part of a longer list, from `first` on; `onWindow` tells which part is looked at
+ *   hold?: string,
+ *   isHeld?: boolean,
+ *   isEvery?: boolean,
+ * }} props with `hold` a live list that holds still under the pointer, with the focus in it, or scrolled; with `total` the rows are a part of a longer list, from `first` on; `onWindow` tells which part is looked at
  */
-export function Table({ name, columns: wanted, rows, id, sort, onSort, selected, onSelect, opened, details, total = rows.length, first = 0, onWindow }) {
+export function Table({ name, columns: wanted, rows: current, id, hold, isHeld = false, isEvery = false, sort, onSort, selected, onSelect, opened, details, total: all, first = 0, onWindow }) {
   const columns = /** @type {Column<any>[]} */ (wanted.filter(Boolean));
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const [top, setTop] = useState(0);
+  const [isBusy, setBusy] = useState(false);
+  const { rows, fresh, gone, release } = useStillRows(current, id, hold && `${hold} ${first}`, isHeld || isBusy || top > 0 || Boolean(opened));
+  const total = all ?? rows.length;
+  // A reader may be in a cell, and the pointer elsewhere.
+  const checkFocus = () => setBusy(Boolean(box.current?.matches(':hover, :focus-within')));
   const [height, setHeight] = useState(600);
   const isWindowed = total > WINDOWED && !details;
   useEffect(() => {
@@ -65,12 +101,18 @@ export function Table({ name, columns: wanted, rows, id, sort, onSort, selected,
     onSelect?.(next);
   };
   const hasAll = rows.length > 0 && rows.every((row) => selected?.has(id(row)));
-  return html`<div class=${`table ${isWindowed ? 'windowed' : ''}`} ref=${box} onScroll=${onScroll} tabindex="0" role="region" aria-label=${name} data-list>
+  const show = () => {
+    if (box.current) box.current.scrollTop = 0;
+    release();
+  };
+  return html`<div class=${`table ${isWindowed ? 'windowed' : ''} ${isEvery ? 'every' : ''}`} ref=${box} onScroll=${onScroll} tabindex="0" role="region" aria-label=${name} data-list
+    onMouseEnter=${() => setBusy(true)} onMouseLeave=${checkFocus} onFocusIn=${() => setBusy(true)} onFocusOut=${() => setTimeout(checkFocus)}>
+    ${fresh > 0 && html`<p class="fresh"><button type="button" class="small" onClick=${show}>${num(fresh)} new · show</button></p>`}
     <table aria-rowcount=${total + 1}>
       <thead>
         <tr aria-rowindex="1">
           ${onSelect && html`<th class="pick"><input type="checkbox" aria-label=${`Select all of ${name}`} checked=${hasAll} onChange=${() => onSelect(hasAll ? new Set() : new Set(rows.map(id)))} /></th>`}
-          ${columns.map(({ key, name: text, num, sort: sorts, wide }) => html`<th key=${key} scope="col" class=${`${num ? 'num' : ''} ${wide ? 'wide' : ''}`} aria-sort=${sort === key ? 'descending' : undefined}>
+          ${columns.map(({ key, name: text, num: isNumber, sort: sorts, wide, rank = '' }) => html`<th key=${key} scope="col" class=${`${isNumber ? 'num' : ''} ${wide ? 'wide' : ''} ${rank}`} aria-sort=${sort === key ? 'descending' : undefined}>
             ${sorts && onSort ? html`<button type="button" class="sort" onClick=${() => onSort(key)}>${text}<span aria-hidden="true">${sort === key ? ' ▾' : ''}</span></button>` : text}
           </th>`)}
         </tr>
@@ -82,9 +124,9 @@ export function Table({ name, columns: wanted, rows, id, sort, onSort, selected,
           const key = id(row);
           const isOpen = details && opened === key;
           return html`
-            <tr key=${key} data-row aria-rowindex=${from + index + 2} class=${`${selected?.has(key) ? 'selected' : ''}`}>
+            <tr key=${key} data-row aria-rowindex=${from + index + 2} class=${`${selected?.has(key) ? 'selected' : ''} ${gone.has(key) ? 'gone' : ''}`}>
               ${onSelect && html`<td class="pick"><input type="checkbox" aria-label=${`Select ${key}`} checked=${selected?.has(key) ?? false} onChange=${() => toggle(key)} /></td>`}
-              ${columns.map(({ key: column, cell, num, wide }) => html`<td key=${column} class=${`${num ? 'num' : ''} ${wide ? 'wide' : ''}`}>${cell(row)}</td>`)}
+              ${columns.map(({ key: column, cell, num: isNumber, wide, rank = '' }) => html`<td key=${column} class=${`${isNumber ? 'num' : ''} ${wide ? 'wide' : ''} ${rank}`}>${cell(row)}</td>`)}
             </tr>
             ${isOpen && html`<tr key=${`${key} details`} class="details"><td colspan=${width}>${details(row)}</td></tr>`}
           `;
@@ -93,6 +135,12 @@ export function Table({ name, columns: wanted, rows, id, sort, onSort, selected,
       </tbody>
     </table>
   </div>`;
+}
+
+/** Text whose end matters, too: its middle is left out where it does not fit. */
+export function Middle({ text, end = 14 }) {
+  if (text.length <= end * 2) return html`<span title=${text}>${text}</span>`;
+  return html`<span class="middle" title=${text}><span>${text.slice(0, -end)}</span><span>${text.slice(-end)}</span></span>`;
 }
 
 /** The ways to the first and to the next page of a list; `after` of the address has the place. */

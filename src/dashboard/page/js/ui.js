@@ -1,6 +1,6 @@
 // The parts that views are made of.
-import { html, useEffect, useRef, useState } from './html.js';
-import { absolute, command as commandLine, relative } from './format.js';
+import { Component, html, useEffect, useRef, useState } from './html.js';
+import { absolute, command as commandLine, count, duration, percent, relative, words } from './format.js';
 import { store, useStore, zone } from './state.js';
 
 /** A point in time: how long ago, and exactly on hover. */
@@ -18,36 +18,65 @@ export function Badge({ kind = 'none', children, title }) {
   return html`<span class=${`badge ${kind}`} title=${title}><span aria-hidden="true">${SHAPES[kind]}</span> ${children}</span>`;
 }
 
-/** The health of an event subscription. */
-export function Health({ health, heldBy }) {
-  if (heldBy) return html`<${Badge} kind="held" title=${`held by ${heldBy}`}>held<//>`;
-  if (!health) return html`<${Badge}>unknown<//>`;
-  if (health.state === 'suspended') {
-    return html`<${Badge} kind="bad" title=${`${health.cause}, since ${absolute(health.since)}`}>suspended<//>`;
-  }
-  if (health.state === 'probing') return html`<${Badge} kind="info" title=${health.cause}>probing<//>`;
-  if (health.failures > 0) return html`<${Badge} kind="warn">${health.failures} failed<//>`;
-  return html`<${Badge} kind="ok">healthy<//>`;
+const CONDITIONS = { failing: 'bad', suspended: 'bad', held: 'held', waiting: 'warn', slow: 'warn', healthy: 'ok', idle: 'none' };
+
+/** What a condition means, with its figures. @param {{ condition: any, health: any, heldBy?: any }} line */
+export function conditionText({ condition, health, heldBy }) {
+  const window = condition.windowSeconds ? `in the last ${duration(condition.windowSeconds)}` : '';
+  if (condition.state === 'failing') return `${percent(condition.successShare)} succeeded ${window}`;
+  if (condition.state === 'suspended') return `${words(health.cause)}, since ${absolute(health.since)}`;
+  if (condition.state === 'held') return `held by ${heldBy}`;
+  if (condition.state === 'waiting') return 'events wait, and no client receives them';
+  if (condition.state === 'slow') return 'events wait for more than a minute';
+  return '';
+}
+
+/** The condition of an event subscription, as the server judges it. @param {{ line: { condition: any, health: any, heldBy?: any } }} props */
+export function Condition({ line }) {
+  const { state } = line.condition;
+  const text = state === 'suspended' && line.health.state === 'probing' ? 'probing' : state;
+  return html`<${Badge} kind=${CONDITIONS[state]} title=${conditionText(line)}>${text}${state === 'failing' ? ` ${percent(line.condition.successShare)}` : ''}<//>`;
 }
 
 const GOOD = new Set(['delivered', 'Delivered', 'accepted', 'redriven', 'acknowledged']);
-const BAD = new Set(['deadLettered', 'dropped', 'undeliverable', 'expired', 'lost', 'damaged']);
-const NEUTRAL = new Set(['filtered', 'purged', 'canceled', 'written', 'received', 'renewed', 'released']);
+const BAD = new Set(['deadLettered', 'deadLetterWaiting', 'deadLetterLost', 'dropped', 'undeliverable', 'expired', 'lost', 'damaged']);
+const NEUTRAL = new Set(['filtered', 'purged', 'canceled', 'written', 'received', 'renewed', 'released', 'beforeSubscription', 'notPublished']);
 
 /** What became of an event, or the step of a line of the ledger. */
 export function Outcome({ step, children }) {
   const kind = GOOD.has(step) ? 'ok' : BAD.has(step) ? 'bad' : NEUTRAL.has(step) ? 'none' : 'warn';
-  return html`<${Badge} kind=${kind}>${children ?? step}<//>`;
+  return html`<${Badge} kind=${kind} title=${step}>${children ?? words(step)}<//>`;
 }
+
+/** A code of the API in words. */
+export const Words = ({ code }) => (code ? html`<span title=${code}>${words(code)}</span>` : '');
 
 /** Waits while there is neither data nor an error. */
 export const Loading = () => html`<p class="loading" role="status">Loading …</p>`;
 
+/** Keeps the rest of the page when a view throws. */
+export class Boundary extends Component {
+  constructor() {
+    super();
+    this.state = { error: null };
+  }
+
+  static getDerivedStateFromError(error) {
+    return { error };
+  }
+
+  render() {
+    if (!this.state.error) return this.props.children;
+    return html`<h1 tabindex="-1">Not shown</h1><${Failed} error=${this.state.error} retry=${() => this.setState({ error: null })} />`;
+  }
+}
+
 /** An error in the server's own words, and what can be done. */
 export function Failed({ error, retry }) {
-  if (!error) return null;
+  // The banner of the page says that the server is away.
+  if (!error || error.status === 0) return null;
   const wait = error.retryAfter ? `The server asks to wait ${error.retryAfter} s; the page tries again by itself.` : '';
-  const isOut = error.status === 0 || error.status === 503;
+  const isOut = error.status === 503;
   return html`<div class=${`notice ${isOut ? 'warn' : 'bad'}`} role="alert">
     <strong>${error.status ? `${error.status} ${error.code}` : (error.code ?? error.name)}</strong>
     <p>${error.message}</p>
@@ -65,21 +94,27 @@ export function Failed({ error, retry }) {
  * The states that every view has: loading, error without data, empty, and data with a possible error above it.
  */
 export function Loaded({ poll, empty, isEmpty = (data) => data.length === 0, children }) {
-  if (poll.data === undefined) return poll.error ? html`<${Failed} error=${poll.error} retry=${poll.refresh} />` : html`<${Loading} />`;
+  if (poll.data === undefined) return poll.error && poll.error.status !== 0 ? html`<${Failed} error=${poll.error} retry=${poll.refresh} />` : html`<${Loading} />`;
   const note = poll.error ? html`<${Failed} error=${poll.error} retry=${poll.refresh} />` : null;
   if (empty && isEmpty(poll.data)) return html`${note}<div class="empty">${empty}</div>`;
   return html`${note}${typeof children === 'function' ? children(poll.data) : children}`;
 }
 
-/** The title of a view, what it is for, and its actions. */
+let isFirstHead = true;
+
+/** The title of a view, what it is for, and its actions. A new view has the focus at its title, unless a field of it has. */
 export function Head({ title, crumbs = [], about = null, children = null }) {
+  const heading = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => {
     document.title = `${title} · gridhook`;
+    const isInside = document.activeElement !== document.getElementById('main') && document.activeElement?.closest('#main, dialog');
+    if (!isFirstHead && !isInside) heading.current?.focus({ preventScroll: true });
+    isFirstHead = false;
   }, [title]);
   return html`<header class="head">
     <div>
       ${crumbs.length > 0 && html`<nav class="crumbs" aria-label="Path">${crumbs.map(([text, href]) => html`<a href=${href}>${text}</a> <span aria-hidden="true">/</span> `)}</nav>`}
-      <h1>${title}</h1>
+      <h1 tabindex="-1" ref=${heading}>${title}</h1>
       ${about && html`<p class="about">${about}</p>`}
     </div>
     <div class="acts">${children}</div>
@@ -89,7 +124,7 @@ export function Head({ title, crumbs = [], about = null, children = null }) {
 /** One figure with its name. */
 export const Figure = ({ name, value, kind = '', href = null, title = undefined }) => html`<div class=${`figure ${kind}`} title=${title}>
   <dt>${name}</dt>
-  <dd>${href ? html`<a href=${href}>${value}</a>` : value}</dd>
+  <dd>${href ? html`<a href=${href} aria-label=${`${name}: ${value}`}>${value}</a>` : value}</dd>
 </div>`;
 
 /** A list of names and values. */
@@ -117,9 +152,12 @@ export function Tabs({ tabs, value, onChange, name }) {
     list.current?.children[next]?.focus();
   };
   return html`<div class="tabs" role="tablist" aria-label=${name} onKeyDown=${step} ref=${list}>
-    ${tabs.map(([id, text]) => html`<button type="button" role="tab" key=${id} aria-selected=${id === value} tabindex=${id === value ? 0 : -1} onClick=${() => onChange(id)}>${text}</button>`)}
+    ${tabs.map(([id, text]) => html`<button type="button" role="tab" key=${id} id=${`tab-${id}`} aria-controls=${id === value ? 'tab-panel' : undefined} aria-selected=${id === value} tabindex=${id === value ? 0 : -1} onClick=${() => onChange(id)}>${text}</button>`)}
   </div>`;
 }
+
+/** What the chosen tab shows. */
+export const TabPanel = ({ value, children }) => html`<div role="tabpanel" id="tab-panel" aria-labelledby=${`tab-${value}`}>${children}</div>`;
 
 /** Copies text. `navigator.clipboard` exists on https and localhost only; a selection works everywhere. */
 export async function copy(text) {
@@ -227,25 +265,37 @@ export function Search({ label, value, onChange, placeholder = '' }) {
 /** @typedef {{ id: number, kind: string, text: string, line?: string }} Message */
 
 const messages = store(/** @type {Message[]} */ ([]));
-let count = 0;
+let serial = 0;
 
 /** Tells what was done, with the command that does the same. */
 export function tell(text, { kind = 'ok', line = undefined } = {}) {
-  const id = (count += 1);
+  const id = (serial += 1);
   messages.set([...messages.get().slice(-3), { id, kind, text, line }]);
+  raiseMessages();
   if (kind === 'ok') setTimeout(() => dismiss(id), 8000);
 }
 
 const dismiss = (id) => messages.set(messages.get().filter((message) => message.id !== id));
 
+/** Shows the messages above everything, also above a dialog that was opened since. */
+function raiseMessages() {
+  const element = document.querySelector('.messages');
+  if (!(element instanceof HTMLElement)) return;
+  if (element.matches(':popover-open')) element.hidePopover();
+  element.showPopover();
+}
+
+/** The newest message in the place of the bar, where it covers nothing of a view; the others follow. */
 export function Messages() {
   const all = useStore(messages);
-  return html`<div class="messages" role="status" aria-live="polite">
-    ${all.map(({ id, kind, text, line }) => html`<div key=${id} class=${`notice ${kind}`}>
-      <p>${text}</p>
-      ${line && html`<${Command} line=${line} parts=${[]} />`}
-      <button type="button" class="small" onClick=${() => dismiss(id)} aria-label="Close message">Close</button>
-    </div>`)}
+  const newest = all.at(-1);
+  useEffect(raiseMessages, [newest?.id]);
+  return html`<div class="messages" popover="manual" role="status" aria-live="polite">
+    ${newest && html`<div key=${newest.id} class=${`notice ${newest.kind}`}>
+      <p title=${newest.text}>${newest.text}</p>
+      ${newest.line && html`<${Command} line=${newest.line} parts=${[]} />`}
+      <button type="button" class="small" onClick=${() => dismiss(newest.id)} aria-label="Close message">Close${all.length > 1 ? ` (${count(all.length - 1, 'more', 'more')})` : ''}</button>
+    </div>`}
   </div>`;
 }
 
@@ -278,6 +328,9 @@ export function Dialog({ title, onClose, children }) {
   useEffect(() => {
     const before = /** @type {HTMLElement | null} */ (document.activeElement);
     element.current?.showModal();
+    raiseMessages();
+    const field = element.current?.querySelector('[data-first]');
+    if (field instanceof HTMLElement) field.focus();
     return () => before?.focus?.();
   }, []);
   return html`<dialog ref=${element} aria-label=${title} onCancel=${(event) => { event.preventDefault(); onClose(); }}>

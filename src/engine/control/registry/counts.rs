@@ -6,7 +6,7 @@ use super::{SubscriptionHandle, TopicHandle};
 use crate::{fanout::meter::TopicMeter, supervision::IncarnationEnds};
 use gridhook_event::{Seq, SubscriptionId, Timestamp, chunk::LogTail};
 use gridhook_journal as journal;
-use gridhook_policy::record::{Counters, Cursor, EndpointView, Health, HeldBy, job::Job};
+use gridhook_policy::record::{Counters, Cursor, EndpointView, Health, HeldBy, job::Job, lease::StepKind};
 use gridhook_record::subscription::SubscriptionRecord;
 use gridhook_subscription::SubscriptionMeasures;
 
@@ -62,18 +62,30 @@ pub struct SubscriptionSnapshot {
     pub unread: Option<Seq>,
     /// Requests that are in flight, or answered and not yet durable.
     pub in_flight: usize,
+    /// Events that clients have received by pulling.
+    pub received: u64,
 }
 
 impl SubscriptionSnapshot {
     /// The figures of `child`, while its log ends at `end`.
     fn of(child: Arc<SubscriptionHandle>, end: Option<Seq>) -> Self {
         let in_flight = child.shared.in_flight();
-        let (backlog, unread, next_due, concurrency, counters, health, held) = child.shared.read_state(|state| {
+        child.shared.read_state(|state| {
             let (backlog, unread) = state.backlog(end.unwrap_or(state.low));
             let Cursor { counters, health, held, .. } = state.cursor;
-            (backlog, unread, state.cursor.next_retry(), state.endpoint.concurrency, counters, health, held)
-        });
-        Self { child, counters, health, held, next_due, concurrency, backlog, unread, in_flight }
+            Self {
+                child: Arc::clone(&child),
+                counters,
+                health,
+                held,
+                next_due: state.cursor.next_retry(),
+                concurrency: state.endpoint.concurrency,
+                backlog,
+                unread,
+                in_flight,
+                received: state.cursor.counts.leases.get(&StepKind::Received).copied().unwrap_or_default(),
+            }
+        })
     }
 
     /// Its number.
@@ -89,6 +101,16 @@ impl SubscriptionSnapshot {
     /// Its record.
     pub fn record(&self) -> Arc<SubscriptionRecord> {
         self.child.shared.record()
+    }
+
+    /// Whether clients pull from it and none waits for events.
+    pub fn lacks_client(&self) -> bool {
+        self.child.shared.plan().settings.pull.is_some() && self.child.shared.waiting() == 0
+    }
+
+    /// The number of responses by range of response times; empty if no request was sent since the process started.
+    pub fn response_times(&self) -> Vec<u64> {
+        self.child.shared.response_times()
     }
 }
 
@@ -109,12 +131,9 @@ impl TopicHandle {
         self.children().iter().flat_map(open).collect()
     }
 
-    /// [`TopicHandle::snapshots`] with the response times by range since the process started.
-    pub fn snapshots_with_response_times(&self) -> impl Iterator<Item = (SubscriptionSnapshot, Vec<u64>)> {
-        self.snapshots().map(|snapshot| {
-            let times = snapshot.child.shared.response_times();
-            (snapshot, times)
-        })
+    /// The snapshot of one subscription, by the key of its record in any case.
+    pub fn snapshot(&self, name: &str) -> Option<SubscriptionSnapshot> {
+        self.child_named(name).map(|child| SubscriptionSnapshot::of(child, self.log_end()))
     }
 
     /// Visits all subscriptions, by the key of their records.

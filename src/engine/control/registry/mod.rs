@@ -27,7 +27,7 @@ pub use self::{
     events::EventPage,
     replay::{ReplayContent, ReplayPoint, ReplayRange},
     topic::{ArrivedEvents, SubscriptionHandle, SubscriptionStatus, TopicHandle},
-    trace::{EventOccurrence, LedgerPeriod, TraceResult, TraceToken},
+    trace::{EventOccurrence, IdMatches, LedgerPeriod, TraceResult, TraceToken},
     validation::{ChangeBasis, ValidationOutcome, ValidationRefusal},
 };
 use crate::control::{

@@ -87,6 +87,17 @@ struct Subscriber {
     versions: Versions,
 }
 
+/// The events with an id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdMatches {
+    /// Their sequences.
+    pub sequences: Vec<Seq>,
+    /// The lookups that were made.
+    pub lookups: usize,
+    /// Whether the whole log was searched.
+    pub is_whole: bool,
+}
+
 impl TopicHandle {
     /// Traces an event, for at most `max` subscriptions.
     ///
@@ -123,6 +134,29 @@ impl TopicHandle {
         }
         traces.next = Some(token);
         Ok(traces)
+    }
+
+    /// The sequences of the events with an id, with at most this number of lookups.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn find_event_id(&self, id: &str, lookups_max: usize) -> Result<IdMatches, journal::Error> {
+        let end = self.log_end().ok_or(journal::Error::Unknown)?;
+        let floor = self.journal.reads().floor(self.partition()).await?.ok_or(journal::Error::Unknown)?;
+        let wanted = EventSelector::Id(id.into());
+        let mut matches = IdMatches { sequences: Vec::new(), lookups: 0, is_whole: false };
+        let mut from = Seq::FIRST;
+        while matches.lookups < lookups_max.min(LOOKUPS_MAX) {
+            let (sequences, upto) = self.look(&wanted, from, floor, end).await?;
+            matches.sequences.extend(sequences);
+            matches.lookups += 1;
+            let Some(upto) = upto else {
+                matches.is_whole = true;
+                break;
+            };
+            from = upto;
+        }
+        Ok(matches)
     }
 
     /// Searches one section of the log from `from`. Returns the events found, and where the next section begins.
@@ -215,7 +249,7 @@ impl TopicHandle {
 /// A page of a subscription's ledger.
 #[derive(Clone, Debug, Default)]
 pub struct LedgerPeriod {
-    /// The lines, in order of time.
+    /// The lines, in the order that was asked for.
     pub lines: Vec<LedgerLine>,
     /// Excerpts of the endpoint's responses.
     pub excerpts: BTreeMap<ExcerptKey, Excerpt>,
@@ -243,7 +277,7 @@ impl TopicHandle {
         let mut range = keys::ledger_between(subscription_key, period.start, period.end);
         // A cursor outside this ledger is ignored.
         range.start = cursor.map_or(range.start.clone(), |cursor| cursor.max(range.start));
-        let mut found = LedgerPeriod { oldest: reads.oldest_line(subscription_key).await?, ..LedgerPeriod::default() };
+        let mut found = LedgerPeriod::default();
         for _ in 0..LOOKUPS_MAX {
             let page = reads.lines_between(range.clone(), max - found.lines.len(), wanted.clone()).await?;
             found.lines.extend(page.lines);
@@ -253,9 +287,26 @@ impl TopicHandle {
                 Some(_) | None => break,
             }
         }
-        let keys = found.lines.iter().filter_map(LedgerLine::excerpt_key).collect();
-        found.excerpts = reads.excerpts(subscription_key, keys).await?;
-        Ok(found)
+        let LedgerPeriod { lines, next, .. } = found;
+        self.with_excerpts(subscription, lines, next).await
+    }
+
+    /// A page of these lines of a subscription's ledger.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn with_excerpts(
+        &self,
+        subscription: SubscriptionId,
+        lines: Vec<LedgerLine>,
+        next: Option<Vec<u8>>,
+    ) -> Result<LedgerPeriod, journal::Error> {
+        let reads = self.journal.reads();
+        let subscription_key = SubscriptionKey { partition: self.partition(), subscription };
+        let keys = lines.iter().filter_map(LedgerLine::excerpt_key).collect();
+        let excerpts = reads.excerpts(subscription_key, keys).await?;
+        let oldest = reads.oldest_line(subscription_key).await?;
+        Ok(LedgerPeriod { lines, excerpts, oldest, next })
     }
 }
 

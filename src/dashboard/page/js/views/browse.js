@@ -29,8 +29,8 @@ export function Browse({ topic }) {
       <${Search} label="Subject contains" value=${subject} onChange=${choose(setSubject)} />
     </div>
     <${Loaded} poll=${poll} isEmpty=${(page) => page.events.length === 0 && !page.before} empty="No event is stored, or none matches. The log keeps events until they are delivered everywhere, or for journal.retention.">${(/** @type {Schemas['EventList']} */ page) => html`
-      <${Table} name="Newest events" rows=${page.events} id=${(row) => `${row.shard ?? ''}:${row.sequence}`} columns=${/** @type {import('../table.js').Columns<Schemas['EventListLine']>} */ ([
-        { key: 'sequence', name: 'Sequence', num: true, cell: (row) => html`<a data-open href=${link('event', row.shard === undefined ? { topic, sequence: row.sequence } : { topic, id: row.id })}>${num(row.sequence)}</a>` },
+      <${Table} name="Newest events" hold=${path} rows=${page.events} id=${(row) => `${row.shard ?? ''}:${row.sequence}`} columns=${/** @type {import('../table.js').Columns<Schemas['EventListLine']>} */ ([
+        { key: 'sequence', name: 'Sequence', num: true, cell: (row) => html`<a data-open aria-label=${`Event ${num(row.sequence)}`} href=${link('event', row.shard === undefined ? { topic, sequence: row.sequence } : { topic, id: row.id })}>${num(row.sequence)}</a>` },
         { key: 'at', name: 'Published', cell: (row) => html`<${Time} at=${row.at} />` },
         { key: 'type', name: 'Type', cell: (row) => row.eventType },
         { key: 'subject', name: 'Subject', cell: (row) => row.subject },

@@ -1,7 +1,7 @@
 // Dead letters: find them, look at one with its event, send them again, delete them.
 import { isPortal, may, call, get, parts, pathOf, post, withQuery } from '../api.js';
 import { REASONS } from '../causes.js';
-import { command, num, shortName, splitId, subscriptionId, topicArgument } from '../format.js';
+import { command, count, num, shortName, splitId, subscriptionId, topicArgument, words } from '../format.js';
 import { html, useState } from '../html.js';
 import { isJson, member, pretty } from '../json.js';
 import { changed, useChanges, usePoll } from '../poll.js';
@@ -9,7 +9,7 @@ import { top } from '../resources.js';
 import { run } from '../actions.js';
 import { go, link, setParams, useParam, useParams } from '../state.js';
 import { Opener, Pages, Table } from '../table.js';
-import { Badge, Command, Facts, Failed, Field, Head, Loaded, Loading, Payload, Search, Select, Time, ask, tell } from '../ui.js';
+import { Badge, Command, Facts, Failed, Field, Head, Loaded, Loading, Payload, Search, Select, Time, Words, ask, tell } from '../ui.js';
 import { Range, instant } from './attempts.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
@@ -54,16 +54,16 @@ function Newest() {
   const name = (line) => subscriptionId(line.topic, line.subscription);
   return html`
     <h2>Newest</h2>
-    <div class="filters"><${Select} label="Reason" value=${reason} onChange=${(next) => setParams({ after: '', reason: next })} options=${[['', 'all'], ...REASONS.map((one) => [one, one])]} /></div>
+    <div class="filters"><${Select} label="Reason" value=${reason} onChange=${(next) => setParams({ after: '', reason: next })} options=${[['', 'all'], ...REASONS.map((one) => [one, words(one)])]} /></div>
     <${Loaded} poll=${poll} isEmpty=${(page) => page.value.length === 0 && !page.continue && !place} empty="No dead letter matches.">${(/** @type {Schemas['NewestDeadLetters']} */ page) => html`
-      <${Table} name="Newest dead letters" rows=${page.value} id=${(line) => `${line.at} ${name(line)} ${line.firstSequence}`} columns=${/** @type {import('../table.js').Columns<Schemas['DeadLetterLine']>} */ ([
+      <${Table} name="Newest dead letters" hold=${JSON.stringify(query)} rows=${page.value} id=${(line) => `${line.at} ${name(line)} ${line.firstSequence}`} columns=${/** @type {import('../table.js').Columns<Schemas['DeadLetterLine']>} */ ([
         { key: 'at', name: 'Given up', cell: (line) => html`<${Time} at=${line.at} />` },
         { key: 'name', name: 'Event subscription', cell: (line) => html`<a data-open href=${link('dead-letters', { id: name(line) })}>${line.subscription}</a>` },
         { key: 'topic', name: 'Topic', cell: (line) => shortName(line.topic) },
-        { key: 'reason', name: 'Reason', cell: (line) => line.reason ?? '' },
+        { key: 'reason', name: 'Reason', cell: (line) => html`<${Words} code=${line.reason} />` },
         { key: 'attempts', name: 'Attempts', num: true, cell: (line) => num(line.attempt) },
         { key: 'events', name: 'Events', num: true, cell: (line) => num(line.events) },
-        { key: 'seq', name: 'Sequence', num: true, cell: (line) => html`<a href=${link('event', { topic: line.topic, sequence: line.firstSequence })}>${num(line.firstSequence)}</a>` },
+        { key: 'seq', name: 'Sequence', num: true, cell: (line) => html`<a aria-label=${`Event ${num(line.firstSequence)}`} href=${link('event', { topic: line.topic, sequence: line.firstSequence })}>${num(line.firstSequence)}</a>` },
       ])} />
       <${Pages} next=${page.continue} />`}
     <//>
@@ -92,9 +92,9 @@ export function DeadLettersOf({ id }) {
   return html`
     <div class="filters">
       <${Search} label="Event id" value=${event} onChange=${choose(setEvent)} />
-      <${Select} label="Reason" value=${reason} onChange=${choose(setReason)} options=${[['', 'all'], ...REASONS.map((one) => [one, one])]} />
+      <${Select} label="Reason" value=${reason} onChange=${choose(setReason)} options=${[['', 'all'], ...REASONS.map((one) => [one, words(one)])]} />
       <${Select} label="Stage" value=${stage} onChange=${choose(setStage)} options=${[['', 'all'], ['waiting', 'waiting for its file'], ['written', 'written']]} />
-      <${Range} from=${from} to=${to} setFrom=${choose(setFrom)} setTo=${choose(setTo)} />
+      <${Range} from=${from} to=${to} setFrom=${choose(setFrom)} setTo=${choose(setTo)} onPreset=${([after, before]) => setParams({ after: '', open: '', from: after, to: before })} />
     </div>
     <${Loaded} poll=${poll} isEmpty=${(page) => page.value.length === 0 && page.problems.length === 0} empty="No dead letter matches.">${(/** @type {Schemas['DeadLetters']} */ page) => html`
       ${page.problems.map((problem) => html`<p class="notice warn" key=${problem.path}><b>${problem.path}</b> cannot be read: ${problem.reason}</p>`)}
@@ -109,7 +109,7 @@ export function DeadLettersOf({ id }) {
           { key: 'id', name: 'Event', cell: (row) => html`<${Opener} isOpen=${opened === row.key} onClick=${() => open(opened === row.key ? '' : row.key)}>${row.id ?? row.key}<//>` },
           { key: 'type', name: 'Type', cell: (row) => row.eventType ?? '' },
           { key: 'subject', name: 'Subject', cell: (row) => row.subject ?? '' },
-          { key: 'reason', name: 'Reason', cell: (row) => row.deadLetterReason ?? '' },
+          { key: 'reason', name: 'Reason', cell: (row) => html`<${Words} code=${row.deadLetterReason} />` },
           { key: 'status', name: 'Last status', num: true, cell: (row) => row.lastHttpStatusCode ?? '' },
           { key: 'attempts', name: 'Attempts', num: true, cell: (row) => num(row.deliveryAttempts) },
           { key: 'last', name: 'Last attempt', cell: (row) => html`<${Time} at=${row.lastDeliveryAttemptTime} />` },
@@ -178,13 +178,13 @@ function Redrive({ id, selection, name, disabled = false }) {
   const same = line('redrive', id, selection, ...(plan.rate ? ['--rate', plan.rate] : []), ...(plan.keep ? ['--keep'] : []));
   const submit = async (event) => {
     event.preventDefault();
-    const body = { ...selection, ...(plan.rate ? { rate: Number(plan.rate) } : {}), ...(plan.keep ? { keep: true } : {}) };
+    const body = { ...selection, total: plan.count, ...(plan.rate ? { rate: Number(plan.rate) } : {}), ...(plan.keep ? { keep: true } : {}) };
     const started = await run(() => post(path, body), (job) => `Redrive started: job ${job.job}`, same);
     set(null);
     if (started) go('jobs', { id });
   };
   return html`<form class="panel" onSubmit=${submit} aria-label="Redrive">
-    <p><b>${num(plan.count)} dead ${plan.count === 1 ? 'letter' : 'letters'}</b> would be sent again, to ${splitId(id).name} only.</p>
+    <p><b>${count(plan.count, 'dead letter')}</b> would be sent again, to ${splitId(id).name} only.</p>
     ${plan.problems.map((problem) => html`<p class="wrong">${problem.path}: ${problem.reason}</p>`)}
     <${Field} label="Events per second, at most" type="number" min="0.01" step="any" value=${plan.rate} autofocus placeholder="the limits of the endpoint" onInput=${(event) => set({ ...plan, rate: event.currentTarget.value })} />
     <p><label><input type="checkbox" checked=${plan.keep} onChange=${() => set({ ...plan, keep: !plan.keep })} /> Keep files whose dead letters were all sent again</label></p>
@@ -196,17 +196,17 @@ function Redrive({ id, selection, name, disabled = false }) {
 function Purge({ id, selection, name }) {
   const path = `${pathOf(id)}/deadLetters/purge`;
   const begin = async () => {
-    let count;
+    let total;
     try {
-      ({ count } = await walk(path, { ...selection, dryRun: true }));
+      total = (await walk(path, { ...selection, dryRun: true })).count;
     } catch (error) {
       tell(error.message, { kind: 'bad' });
       return;
     }
     const same = line('purge', id, selection, '--yes');
-    if (count === 0) tell('No dead letter matches.', { kind: 'warn' });
-    else if (await ask({ title: `Purge ${num(count)} dead letters?`, body: 'They are deleted for good.', confirm: 'Purge', danger: true, typed: String(count), line: same })) {
-      await run(() => walk(path, selection), (done) => `${num(done.count)} dead letters purged`, same);
+    if (total === 0) tell('No dead letter matches.', { kind: 'warn' });
+    else if (await ask({ title: `Purge ${num(total)} dead ${total === 1 ? 'letter' : 'letters'}?`, body: 'They are deleted for good.', confirm: 'Purge', danger: true, typed: String(total), line: same })) {
+      await run(() => walk(path, selection), (done) => `${count(done.count, 'dead letter')} purged`, same);
       changed();
     }
   };

@@ -128,6 +128,8 @@ function Editor({ topic, id = '', read: first }) {
     }
   };
   const about = (path) => (error?.target?.endsWith(path) ? error.message : null);
+  // The request is for a name that does not exist.
+  const isTaken = !id && error?.status === 412;
   const isKnown = error?.target && FIELDS.some((path) => error.target.endsWith(path));
 
   const review = async (event) => {
@@ -182,7 +184,7 @@ function Editor({ topic, id = '', read: first }) {
       <div class="columns">
         <div>
           <fieldset><legend>Delivery</legend>
-            ${!id && html`<${Field} label="Name" value=${name} required autofocus hint="3 to 64 letters, digits and hyphens" onInput=${(event) => { setName(event.currentTarget.value); setPlan(null); }} />`}
+            ${!id && html`<${Field} label="Name" value=${name} required autofocus error=${isTaken ? 'An event subscription with this name exists. Choose another one.' : null} hint="3 to 64 letters, digits and hyphens" onInput=${(event) => { setName(event.currentTarget.value); setPlan(null); }} />`}
             ${isWebhook && text2('destination.properties.endpointUrl', 'Endpoint URL', { required: true, type: 'url', placeholder: 'https://example.com/hook', hint: id ? 'Shown without its query. The query is kept unless you change the URL. A new address is validated first.' : 'It is validated first (handshake), which may take 35 s.' })}
             ${!isWebhook && html`<p class="hint">Destination: ${kind}. Its other properties are in the JSON.</p>${text2('destination.properties.resourceId', 'Resource id', { required: true })}`}
             <${Select} label="Delivery schema" value=${body.eventDeliverySchema ?? ''} onChange=${put('eventDeliverySchema')} options=${[['EventGridSchema', 'Event Grid'], ['CloudEventSchemaV1_0', 'CloudEvents 1.0'], ['CustomInputSchema', 'as published (custom)']]} />
@@ -211,7 +213,7 @@ function Editor({ topic, id = '', read: first }) {
           <${Field} label="JSON of the properties" error=${wrong || null}>${(a11y) => html`<textarea ...${a11y} rows="24" spellcheck=${false} value=${text} onInput=${(event) => writeText(event.currentTarget.value)}></textarea>`}<//>
         </div>
       </div>
-      ${error && !isKnown && html`<${Failed} error=${error} />`}
+      ${error && !isKnown && !isTaken && html`<${Failed} error=${error} />`}
       ${conflict && before && html`<section class="panel" aria-label="Conflict"><h2>Changed meanwhile</h2>
         <p>${conflict.systemData?.lastModifiedBy ?? 'Somebody'} changed this event subscription after you opened it:</p>
         <${Diff} changes=${changesOf(mergePatch(before, editable(conflict)), before)} />

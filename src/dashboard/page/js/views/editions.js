@@ -1,12 +1,12 @@
 // Retry schedules: when an edition of the delivery policy tries again, by status, and simulations of it.
 import { get, post } from '../api.js';
 import { Chart } from '../charts.js';
-import { command, duration, num } from '../format.js';
+import { command, duration, exactDuration, num } from '../format.js';
 import { html, useState } from '../html.js';
 import { usePoll } from '../poll.js';
 import { link, useParam } from '../state.js';
 import { Table } from '../table.js';
-import { Command, Facts, Failed, Field, Head, Loaded, Select } from '../ui.js';
+import { Command, Facts, Failed, Field, Head, Loaded, Select, Words } from '../ui.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
@@ -41,8 +41,8 @@ function Edition({ data }) {
     <${Table} name="Attempts by status" rows=${rows} id=${(row) => `${row.status} ${row.withDeadLetter}`} columns=${/** @type {import('../table.js').Columns<Schemas['RetrySchedule']>} */ ([
       { key: 'status', name: 'Status', cell: (row) => html`<span data-open tabindex="-1">${row.status ?? 'any other'}${row.withDeadLetter ? ', with a dead-letter destination' : ''}</span>` },
       { key: 'count', name: 'Attempts', num: true, cell: (row) => num(row.attemptsSeconds.length) },
-      { key: 'at', name: 'At', wide: true, cell: (row) => row.attemptsSeconds.map((at) => (at === 0 ? '0' : duration(at))).join(', ') },
-      { key: 'end', name: 'Then', cell: (row) => row.endsWith },
+      { key: 'at', name: 'At', wide: true, cell: (row) => row.attemptsSeconds.map(exactDuration).join(', ') },
+      { key: 'end', name: 'Then', cell: (row) => html`<${Words} code=${row.endsWith} />` },
     ])} />
     <${Line} rows=${rows} days=${edition.eventTimeToLiveInMinutes / 1440} />
     <${Simulation} edition=${edition.name} />

@@ -1,13 +1,15 @@
 // One event: what became of it, for each event subscription, and why. Without one: find it.
 import { retry, run } from '../actions.js';
 import { may, get, pathOf, post, withQuery } from '../api.js';
-import { command, millis, num, shortName, subscriptionId, topicArgument } from '../format.js';
+import { command, count, millis, num, shortName, subscriptionId, topicArgument, words } from '../format.js';
 import { html, useState } from '../html.js';
 import { usePoll } from '../poll.js';
 import { topics } from '../resources.js';
 import { go, link, setParams, useParams } from '../state.js';
-import { Badge, Command, Facts, Failed, Field, Head, Loaded, Outcome, Select, Time } from '../ui.js';
+import { RESULTS, withWords } from '../causes.js';
+import { Command, Facts, Failed, Field, Head, Loaded, Outcome, Select, Time, Words } from '../ui.js';
 import { Browse, EventText } from './browse.js';
+import { findEvent } from './search.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
@@ -48,7 +50,7 @@ function One({ topic, id, sequence }) {
   const poll = usePoll((signal) => /** @type {Promise<Schemas['Trace']>} */ (get(path, signal)), ['trace', path]);
   return html`
     <${Head} title=${id || `Event ${num(sequence)}`} crumbs=${[['Events', link('event', { topic })], [shortName(topic), link('topic', { id: topic })]]} />
-    <${Loaded} poll=${poll} isEmpty=${(trace) => trace.events.length === 0} empty=${html`<p>The topic has no such event. Its log has the sequences that are still kept; events before are known by id only.</p>`}>${(/** @type {Schemas['Trace']} */ trace) => html`
+    <${Loaded} poll=${poll} isEmpty=${(trace) => trace.events.length === 0} empty=${html`<p>The topic has no such event. Its log has the sequences that are still kept; events before are known by id only.</p>${id && html`<${Elsewhere} id=${id} />`}`}>${(/** @type {Schemas['Trace']} */ trace) => html`
       ${trace.events.length > 1 && html`<p class="notice warn">${num(trace.events.length)} events have this id.</p>`}
       ${trace.events.map((event) => html`<${Story} key=${String(event.sequence)} topic=${topic} event=${event} now=${trace.now} />`)}
     `}<//>
@@ -56,11 +58,15 @@ function One({ topic, id, sequence }) {
   `;
 }
 
-const KINDS = { delivered: 'ok', filtered: 'none', pending: 'warn', deadLettered: 'bad', dropped: 'bad', canceled: 'none' };
+/** A result that the page does not know comes first, too. */
+const place = (history) => RESULTS.indexOf(history.result);
 
-/** Those that need attention come first. */
-const ORDER = ['deadLettered', 'dropped', 'pending', 'backlog', 'inFlight', 'delivered', 'filtered'];
-const place = (history) => (ORDER.indexOf(history.result) + ORDER.length + 1) % (ORDER.length + 1);
+/** The other topics that have an event with the id. */
+function Elsewhere({ id }) {
+  const poll = usePoll((signal) => findEvent(id, signal), ['elsewhere', id], 0);
+  const events = poll.data?.events ?? [];
+  return events.length > 0 && html`<p>${count(events.length, 'event has', 'events have')} this id elsewhere: ${events.map((event) => html`<a key=${event.topic} href=${link('event', { topic: event.topic, sequence: event.sequence })}>${shortName(event.topic)}</a> `)}</p>`;
+}
 
 /** @param {{ topic: string, event: Schemas['TracedEvent'] }} props */
 function Story({ topic, event }) {
@@ -92,19 +98,19 @@ function History({ topic, event, history }) {
   const line = command('replay', 'start', topicArgument(parent), history.subscription, '--from-sequence', event.sequence, '--to-sequence', event.sequence, '--yes');
   const replay = () =>
     run(() => post(`${pathOf(id)}/replays`, { fromSequence: Number(event.sequence), toSequence: Number(event.sequence) }), (job) => `Replay ${job.id} of this event started`, line);
-  const open = !['delivered', 'filtered', 'deadLettered', 'dropped', 'canceled'].includes(history.result);
+  const open = ['pending', 'unread', 'deadLetterWaiting', 'unknown'].includes(history.result);
   return html`<section class="panel" data-row aria-label=${history.subscription}>
     <div class="toolbar">
-      <${Badge} kind=${KINDS[history.result] ?? 'info'}>${history.result}<//>
+      <${Outcome} step=${history.result} />
       ${history.deleted ? html`<b>${history.subscription}</b> <span class="faint">(deleted)</span>` : html`<a data-open href=${link('subscription', { id })}><b>${history.subscription}</b></a>`}
-      <span>${history.text}</span>
+      <span>${withWords(history.text)}</span>
       ${may('operate') && !history.deleted && html`<button type="button" class="small" title=${line} onClick=${replay}>Replay just this one</button>`}
       ${may('operate') && history.result === 'pending' && html`<button type="button" class="small" onClick=${() => retry(id, [event.sequence])}>Retry now</button>`}
       ${open && !history.deleted && html`<button type="button" class="small" aria-expanded=${isForecast} onClick=${() => forecast(!isForecast)}>Why it waits, and when it is tried</button>`}
     </div>
     <ol class="timeline">
       ${history.lines.map((one, index) => html`<li key=${index}>
-        <${Time} at=${one.at} exact=${true} /> <${Outcome} step=${one.step} /> ${one.attempt ? `attempt ${one.attempt}` : ''} ${one.status ? html`<b>${one.status}</b>` : ''} ${one.outcome ?? one.reason ?? ''} ${one.milliseconds === undefined || one.milliseconds === null ? '' : `after ${millis(one.milliseconds)}`}
+        <${Time} at=${one.at} exact=${true} /> <${Outcome} step=${one.step} /> ${one.attempt ? `attempt ${one.attempt}` : ''} ${one.status ? html`<b>${one.status}</b>` : ''} <${Words} code=${one.outcome ?? one.reason} /> ${one.milliseconds === undefined || one.milliseconds === null ? '' : `after ${millis(one.milliseconds)}`}
         ${one.nextAttempt && html` · next <${Time} at=${one.nextAttempt} />`}
         ${one.file && html` · file <code>${one.file}</code>`}
         ${one.filter && html`<div class="faint">version ${one.filter.version} of the filter${one.filter.stoppedBy ? html`: <code>${one.filter.stoppedBy}</code> stopped it, ${one.filter.reason}${one.filter.value ? html`; it saw <code>${one.filter.value}</code>` : ''}` : ''}</div>`}
@@ -118,8 +124,8 @@ function History({ topic, event, history }) {
 
 const OBSTACLES = {
   held: (one) => `held by ${one.by}`,
-  suspended: (one) => html`suspended (${one.cause}) since <${Time} at=${one.since} />, next probe <${Time} at=${one.nextProbe} />`,
-  probing: (one) => html`probing (${one.cause}) since <${Time} at=${one.since} />`,
+  suspended: (one) => html`suspended (${words(one.cause)}) since <${Time} at=${one.since} />, next probe <${Time} at=${one.nextProbe} />`,
+  probing: (one) => html`probing (${words(one.cause)}) since <${Time} at=${one.since} />`,
   retryAfter: (one) => html`the endpoint asked to wait until <${Time} at=${one.until} exact=${true} />`,
   paced: (one) => `paced at ${num(one.rate)} requests a second`,
   full: (one) => `the retry queue is full: ${num(one.pending)} of ${num(one.limit)}`,
@@ -133,10 +139,10 @@ function Forecast({ id, sequence }) {
   const data = poll.data;
   if (!data) return null;
   return html`<${Facts} rows=${[
-    ['State', data.state],
-    data.behind !== undefined && ['Behind', `${num(data.behind)} events are read first`],
+    ['State', html`<${Words} code=${data.state} />`],
+    data.behind !== undefined && ['Behind', `${count(data.behind, 'event')} before it`],
     data.nextDue && ['Due', html`<${Time} at=${data.nextDue} exact=${true} />`],
     ['Obstacles', data.obstacles.length === 0 ? 'none' : html`<ul class="plain">${data.obstacles.map((one) => html`<li>${OBSTACLES[one.kind]?.(one) ?? one.kind}</li>`)}</ul>`],
-    data.forecast && ['If each attempt fails', html`with ${data.forecast.ifEachFailsWith}: <ol class="plain">${data.forecast.attempts.slice(0, 12).map((one) => html`<li>attempt ${one.number}: <${Time} at=${one.notBefore} exact=${true} />${one.jitterSeconds ? ` to ${num(one.jitterSeconds)} s later` : ''}</li>`)}</ol>${data.forecast.end && html`<p>then ${data.forecast.end.reason}, <${Time} at=${data.forecast.end.at} exact=${true} /></p>`}`],
+    data.forecast && ['If each attempt fails', html`with <${Words} code=${data.forecast.ifEachFailsWith} />: <ol class="plain">${data.forecast.attempts.slice(0, 12).map((one) => html`<li>attempt ${one.number}: <${Time} at=${one.notBefore} exact=${true} />${one.jitterSeconds ? ` to ${num(one.jitterSeconds)} s later` : ''}</li>`)}</ol>${data.forecast.end && html`<p>then <${Words} code=${data.forecast.end.reason} />, <${Time} at=${data.forecast.end.at} exact=${true} /></p>`}`],
   ]} />`;
 }

@@ -23,19 +23,19 @@ export function History({ topic = '', subscription = '' }) {
     </div>
     <${Failed} error=${poll.error} retry=${poll.refresh} />
     ${data && !data.recorded && html`<p class="hint">The course is recorded for the most active ones only, as many as have metrics of their own.</p>`}
-    ${data?.recorded && html`<${Charts} data=${data} />`}
+    ${data?.recorded && html`<${Charts} data=${data} isOne=${Boolean(subscription)} />`}
   </section>`;
 }
 
-/** @param {{ data: Course }} props */
-function Charts({ data }) {
+/** @param {{ data: Course, isOne: boolean }} props */
+function Charts({ data, isOne }) {
   const start = Date.parse(data.from) / 1000;
   const xs = data.published.map((_, index) => start + index * data.stepSeconds);
   const perSecond = (/** @type {(number | null)[]} */ values) => values.map((value) => (value === null ? null : value / data.stepSeconds));
   return html`<div class="charts">
-    <div class="panel"><${Chart} title="Events" unit="/s" xs=${xs} series=${[{ name: 'published', values: perSecond(data.published) }, { name: 'given up', values: perSecond(data.givenUp) }, { name: 'delivered', values: perSecond(data.delivered) }]} /></div>
-    <div class="panel"><${Chart} title="Waiting" xs=${xs} series=${[{ name: 'backlog', values: data.backlog }, { name: 'pending', values: data.pending }]} /></div>
-    <div class="panel"><${Chart} title="Failed requests" unit="/s" xs=${xs} series=${[{ name: 'failed', values: perSecond(data.failedRequests) }]} /></div>
+    <div class="panel"><${Chart} title="Events" unit="/s" xs=${xs} series=${[{ name: isOne ? 'published to the topic' : 'published', values: perSecond(data.published) }, { name: 'given up', kind: 'bad', values: perSecond(data.givenUp) }, { name: 'delivered', kind: 'ok', values: perSecond(data.delivered) }]} /></div>
+    <div class="panel"><${Chart} title="Waiting" xs=${xs} series=${[{ name: 'backlog', values: data.backlog }, { name: 'pending', kind: 'none', values: data.pending }]} /></div>
+    <div class="panel"><${Chart} title="Failed requests" unit="/s" xs=${xs} series=${[{ name: 'failed', kind: 'bad', values: perSecond(data.failedRequests) }]} /></div>
     <div class="panel"><${Chart} title="Response time" unit=" ms" xs=${xs} series=${[{ name: 'p50', values: data.responseP50Milliseconds }, { name: 'p99', values: data.responseP99Milliseconds }]} /></div>
   </div>`;
 }

@@ -89,7 +89,8 @@ export function JobTable({ rows, isOfAll = false }) {
     { key: 'id', name: 'Job', cell: (job) => html`<span data-open tabindex="-1">${job.kind} ${job.id}</span>` },
     isOfAll && { key: 'subscription', name: 'Event subscription', cell: (job) => html`<a data-open href=${link('jobs', { id: job.subscription })}>${shortName(splitId(job.subscription).topic)} / ${splitId(job.subscription).name}</a>` },
     { key: 'state', name: 'State', cell: (job) => html`<${Badge} kind=${KINDS[job.state] ?? 'none'}>${job.state}<//>` },
-    { key: 'progress', name: 'Progress', cell: (job) => share(job) === null ? num(job.progress.passed) : html`<progress max="1" value=${share(job)} aria-label=${`Progress of ${job.kind} ${job.id}`}></progress> ${num(job.progress.passed)} of ${num(job.progress.total)}` },
+    { key: 'progress', name: 'Progress', cell: (job) => share(job) === null ? num(job.progress.passed) : html`<progress max="1" value=${share(job)} aria-label=${`Progress of ${job.kind} ${job.id}`}></progress> ${num(job.progress.passed)} of ${num(job.progress.total)} ${job.kind === 'replay' ? 'read' : 'sent'}` },
+    { key: 'matched', name: 'Matched', num: true, cell: (job) => num(job.counters.matched) },
     { key: 'eta', name: 'Left', num: true, cell: (job) => duration(job.progress.etaSeconds) },
     { key: 'delivered', name: 'Delivered', num: true, cell: (job) => num(job.counters.delivered) },
     { key: 'pending', name: 'Pending', num: true, cell: (job) => num(job.counters.pending) },
@@ -143,9 +144,8 @@ function Wizard({ id }) {
     if (await run(() => post(`${pathOf(id)}/replays`, body()), (job) => `Replay ${job.id} started`, line)) setParams({ new: '' });
     else tell('No replay was started.', { kind: 'warn' });
   };
-  const lastHour = () => {
-    const cut = (time) => new Date(time).toISOString().slice(0, 19);
-    set({ ...form, from: cut(Date.now() - 3600e3), to: cut(Date.now()), fromSequence: '', toSequence: '' });
+  const setRange = ([from, to]) => {
+    set({ ...form, from, to, fromSequence: '', toSequence: '' });
     setPlan(null);
   };
   const about = (field) => (error?.target === field ? error.message : null);
@@ -153,8 +153,7 @@ function Wizard({ id }) {
     <h2>New replay</h2>
     <p class="about">The events of the range that match the present filter are sent again, to ${name} only. New events go first.</p>
     <div class="filters">
-      <${Range} from=${form.from} to=${form.to} setFrom=${change('from')} setTo=${change('to')} />
-      <div class="acts"><button type="button" onClick=${lastHour}>The last hour</button></div>
+      <${Range} from=${form.from} to=${form.to} setFrom=${change('from')} setTo=${change('to')} onPreset=${setRange} />
     </div>
     <div class="filters">
       <${Field} label="From sequence" type="number" min="1" value=${form.fromSequence} error=${about('fromSequence')} onInput=${(event) => change('fromSequence')(event.currentTarget.value)} />

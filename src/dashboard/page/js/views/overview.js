@@ -1,18 +1,20 @@
 // Overview: is the server well, how much passes, and what is wrong now.
 import { nextStep } from '../causes.js';
-import { command, duration, num, rate, shortName, subscriptionId, topicArgument } from '../format.js';
+import { command, count, duration, num, rate, shortName, subscriptionId, topicArgument, words } from '../format.js';
 import { html } from '../html.js';
 import { usePoll } from '../poll.js';
 import { readiness, top } from '../resources.js';
 import { link } from '../state.js';
 import { History } from './history.js';
-import { Command, Failed, Figure, Head, Health, Loaded, Time } from '../ui.js';
+import { Command, Condition, Failed, Figure, Head, Loaded, Time, conditionText } from '../ui.js';
 
-const isSick = (line) => line.heldBy || line.health.state !== 'healthy' || line.health.failures > 0 || (line.failedPerSecond ?? 0) > 0;
+/** So many sick event subscriptions are listed. */
+const LISTED = 10;
 
 export default function Overview() {
   const ready = usePoll(readiness, ['ready']);
-  const poll = usePoll((signal) => top({ by: 'health', top: 10 }, signal), ['sick']);
+  const poll = usePoll((signal) => top({ by: 'health', health: 'unhealthy', top: LISTED }, signal), ['sick']);
+  const day = usePoll((signal) => top({ window: '24h', by: 'name', top: 1 }, signal), ['day'], 10000);
   const state = ready.data;
   return html`
     <${Head} title="Overview" />
@@ -22,26 +24,27 @@ export default function Overview() {
     <${Loaded} poll=${poll}>${(/** @type {import('../openapi').components['schemas']['Top']} */ data) => html`
       <dl class="figures">
         <${Figure} name="Server" value=${state ? (state.ready ? 'ready' : state.phase) : '–'} kind=${state?.ready === false ? 'bad' : ''} href=${link('server')} />
-        <${Figure} name="Delivered" value=${rate(data.deliveredPerSecond)} />
-        <${Figure} name="Failed requests" value=${rate(data.failedPerSecond)} kind=${data.failedPerSecond > 0 ? 'warn' : ''} />
+        <${Figure} name="Delivered" value=${rate(data.deliveredPerSecond)} title="In the last minute" />
+        <${Figure} name="Failed requests" value=${rate(data.failedPerSecond)} kind=${data.failedPerSecond > 0 ? 'warn' : ''} title="In the last minute" />
         <${Figure} name="Backlog" value=${num(data.backlog)} href=${link('subscriptions', { by: 'backlog' })} title="Events that are not yet read by their event subscription" />
         <${Figure} name="Pending" value=${num(data.pending)} href=${link('subscriptions', { by: 'pending' })} title="Events that failed and are tried again" />
         <${Figure} name="In flight" value=${num(data.inFlight)} />
-        <${Figure} name="Given up" value=${num(Number(data.deadLettered) + Number(data.dropped))} href=${link('dead-letters')} title="Events that were dead-lettered or dropped" />
+        <${Figure} name="Given up, 24 h" value=${num(day.data?.givenUpInWindow)} kind=${day.data?.givenUpInWindow > 0 ? 'bad' : ''} href=${link('dead-letters')} title="Events that were dead-lettered or dropped in the last day, or since the start of the server" />
+        <${Figure} name="Failing" value=${num(data.conditions.failing)} kind=${data.conditions.failing > 0 ? 'bad' : ''} href=${link('subscriptions', { health: 'failing' })} />
         <${Figure} name="Suspended" value=${num(data.suspended)} kind=${data.suspended > 0 ? 'bad' : ''} href=${link('subscriptions', { health: 'suspended' })} />
         <${Figure} name="Held" value=${num(data.held)} kind=${data.held > 0 ? 'warn' : ''} href=${link('subscriptions', { health: 'held' })} />
         <${Figure} name="Subscriptions" value=${num(data.subscriptions)} href=${link('subscriptions')} />
       </dl>
-      ${data.subscriptions === 0 ? html`<${Start} />` : html`<${History} /><${Wrong} lines=${data.top.filter(isSick)} />`}
+      ${data.subscriptions === 0 ? html`<${Start} />` : html`<${History} /><${Wrong} lines=${data.top} all=${data.matching} />`}
     `}<//>
   `;
 }
 
-/** @param {{ lines: import('../openapi').components['schemas']['TopLine'][] }} props */
-function Wrong({ lines }) {
+/** @param {{ lines: import('../openapi').components['schemas']['TopLine'][], all: number }} props */
+function Wrong({ lines, all }) {
   return html`<section class="panel" aria-labelledby="wrong">
     <h2 id="wrong">What is wrong now</h2>
-    ${lines.length === 0 && html`<p>Nothing: no endpoint fails, and nothing is held.</p>`}
+    ${lines.length === 0 && html`<p>Nothing: no endpoint fails, nothing is held, and nothing waits for a receiver.</p>`}
     <ul class="plain" data-list>
       ${lines.map((line) => {
         const id = subscriptionId(line.topic, line.subscription);
@@ -49,20 +52,29 @@ function Wrong({ lines }) {
         const health = line.health;
         return html`<li key=${id} data-row class="sick">
           <div class="toolbar">
-            <${Health} health=${health} heldBy=${line.heldBy} />
+            <${Condition} line=${line} />
             <a data-open href=${link('subscription', { id })}><b>${line.subscription}</b></a>
             <span class="faint">of ${shortName(line.topic)}</span>
-            ${health.since && html`<span class="faint">${health.cause}, since <${Time} at=${health.since} /></span>`}
+            ${health.since && html`<span class="faint">${words(health.cause)}, since <${Time} at=${health.since} /></span>`}
             ${health.nextProbe && html`<span class="faint">next probe <${Time} at=${health.nextProbe} /></span>`}
             <span class="faint">${num(line.backlog)} behind${line.oldestUnreadAgeSeconds ? `, oldest ${duration(line.oldestUnreadAgeSeconds)}` : ''}, ${num(line.pending)} pending</span>
           </div>
-          <p class="hint">${line.heldBy ? `Held by ${line.heldBy}: nothing is sent until it is resumed.` : nextStep(health.cause)}</p>
+          <p class="hint">${line.condition.state === 'suspended' ? nextStep(health.cause) : `${conditionText(line)}. ${STEPS[line.condition.state]}`}</p>
         </li>`;
       })}
     </ul>
+    ${all > lines.length && html`<p><a href=${link('subscriptions', { health: 'unhealthy' })}>and ${count(all - lines.length, 'more', 'more')}</a></p>`}
     ${lines.length > 0 && html`<${Command} parts=${['top', '--by', 'health']} />`}
   </section>`;
 }
+
+/** What an operator does about a condition. */
+const STEPS = {
+  failing: 'Look at the last failure.',
+  held: 'Nothing is sent until it is resumed.',
+  waiting: 'Start a receiver.',
+  slow: 'Look at the pace and the response times.',
+};
 
 /** What to do with an empty server. */
 function Start() {

@@ -10,7 +10,7 @@ import { isClustered, useParam, useStore } from '../state.js';
 import { Table } from '../table.js';
 import { Audit } from './audit.js';
 import { Cluster } from './cluster.js';
-import { Badge, Command, Facts, Failed, Field, Head, Loaded, Tabs, Time } from '../ui.js';
+import { Badge, Command, Facts, Failed, Field, Head, Loaded, TabPanel, Tabs, Time } from '../ui.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
@@ -22,12 +22,14 @@ export default function Server() {
   return html`
     <${Head} title="Server" />
     <${Tabs} name="Parts of the server" tabs=${TABS.filter(([id]) => id !== 'cluster' || isNode)} value=${tab} onChange=${setTab} />
+    <${TabPanel} value=${tab}>
     ${tab === 'state' && html`<${State} />`}
     ${tab === 'settings' && html`<${Settings} />`}
     ${tab === 'store' && html`<${Store} />`}
     ${tab === 'supervision' && html`<${Supervision} />`}
     ${tab === 'cluster' && html`<${Cluster} />`}
     ${tab === 'audit' && html`<${Audit} />`}
+    <//>
   `;
 }
 

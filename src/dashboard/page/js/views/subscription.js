@@ -1,13 +1,13 @@
 // One event subscription: how its endpoint is, what was counted, its attempts, and what an operator may do.
 import { ACTIONS, actionLine, operate, remove, retry, unblock } from '../actions.js';
-import { isPortal, may, get, pathOf } from '../api.js';
+import { isPortal, may, get, pathOf, withQuery } from '../api.js';
 import { nextStep } from '../causes.js';
-import { command, duration, num, rate, shortName, splitId, topicArgument } from '../format.js';
+import { command, count, duration, now, num, rate, shortName, splitId, topicArgument, words } from '../format.js';
 import { html } from '../html.js';
 import { useChanges, usePoll } from '../poll.js';
-import { address, destinationOf, statusOf } from '../resources.js';
+import { address, destinationOf, flat, statusOf } from '../resources.js';
 import { go, link, useParam, useParams } from '../state.js';
-import { Badge, Command, Facts, Failed, Figure, Head, Loaded, Tabs, Time } from '../ui.js';
+import { Badge, Command, Condition, Facts, Failed, Figure, Head, Loaded, TabPanel, Tabs, Time, Words, conditionText } from '../ui.js';
 import { Attempts } from './attempts.js';
 import { Configuration } from './configuration.js';
 import { DeadLettersOf } from './dead-letters.js';
@@ -16,7 +16,7 @@ import { JobsOf } from './jobs.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
-const TABS = [['attempts', 'Attempts'], ['dead-letters', 'Dead letters'], ['jobs', 'Jobs'], ['settings', 'Settings and filter'], ['actor', 'Actor']];
+const TABS = [['attempts', 'Attempts'], ['charts', 'Charts'], ['dead-letters', 'Dead letters'], ['jobs', 'Jobs'], ['settings', 'Settings and filter'], ['actor', 'Actor']];
 
 export default function Subscription() {
   const id = useParams().get('id') ?? '';
@@ -44,16 +44,18 @@ export default function Subscription() {
       ${may('admin') && html`<button type="button" onClick=${() => go('edit', { id })}>Edit …</button>
         <button type="button" class="danger" onClick=${gone}>Delete …</button>`}
     <//>
-    <${Loaded} poll=${status}>${(/** @type {Schemas['Status']} */ now) => html`
-      <${State} id=${id} data=${now} resource=${resource.data} />
-      <${Counters} counters=${now.counters} data=${now} />
-      ${may('read') && html`<${History} topic=${topic} subscription=${name} />`}
-      <${Tabs} name="Parts of the event subscription" tabs=${TABS} value=${tab} onChange=${setTab} />
+    <${Loaded} poll=${status}>${(/** @type {Schemas['Status']} */ current) => html`
+      <${State} id=${id} data=${current} resource=${resource.data} />
+      <${Counters} counters=${current.counters} data=${current} />
+      <${Tabs} name="Parts of the event subscription" tabs=${TABS.filter(([id]) => id !== 'charts' || may('read'))} value=${tab} onChange=${setTab} />
+      <${TabPanel} value=${tab}>
       ${tab === 'attempts' && html`<${Attempts} id=${id} />`}
+      ${tab === 'charts' && html`<${History} topic=${topic} subscription=${name} />`}
       ${tab === 'dead-letters' && html`<${DeadLettersOf} id=${id} />`}
       ${tab === 'jobs' && html`<${JobsOf} id=${id} />`}
       ${tab === 'settings' && html`<${Failed} error=${resource.error} />${resource.data && html`<${Configuration} id=${id} data=${resource.data} />`}`}
-      ${tab === 'actor' && html`<${Actor} actor=${now.actor} />`}
+      ${tab === 'actor' && html`<${Actor} actor=${current.actor} />`}
+      <//>
     `}<//>
   `;
 }
@@ -68,26 +70,67 @@ function State({ id, data, resource }) {
   const { endpoint, order } = data;
   const states = [['healthy', 'ok'], ['suspended', 'bad'], ['probing', 'info']];
   const provisioning = resource?.properties.provisioningState;
+  const settings = resource ? flat(resource.properties) : {};
+  const isQueue = settings.deliveryMode === 'Queue';
+  const condition = data.condition.state;
+  const isSuspended = health.state !== 'healthy';
+  const hasFailure = !isQueue && data.counters.requestsFailed > 0 && ['failing', 'suspended'].includes(condition);
+  const { topic } = splitId(id);
+  const parent = usePoll(may('read') ? (signal) => get(pathOf(topic), signal) : null, ['parent', topic], 0);
   return html`<section class="panel" aria-label="Health">
     <div class="states">
-      ${states.map(([name, kind], index) => html`${index > 0 && html`<span aria-hidden="true">→</span>`}<span key=${name} class=${`state ${kind}`} aria-current=${health.state === name ? 'step' : undefined}>${name}</span>`)}
-      ${data.heldBy && html`<${Badge} kind="held">held by ${data.heldBy}<//>`}
+      <${Condition} line=${data} /> <span class="faint">${conditionText(data)}</span>
+      ${!isQueue && isSuspended && states.map(([name, kind], index) => html`${index > 0 && html`<span aria-hidden="true">→</span>`}<span key=${name} class=${`state ${kind}`} aria-current=${health.state === name ? 'step' : undefined}>${name}</span>`)}
       ${provisioning && provisioning !== 'Succeeded' && html`<${Badge} kind="warn">${provisioning}<//>`}
     </div>
-    ${health.state !== 'healthy' && html`<p class="notice bad">${health.cause} since <${Time} at=${health.since} />, ${num(health.consecutiveSuspensions)} suspensions in a row${health.nextProbe ? html`; next probe <${Time} at=${health.nextProbe} />` : ''}. ${nextStep(health.cause)}</p>`}
-    ${health.state === 'healthy' && health.failures > 0 && html`<p class="notice warn">The last ${num(health.failures)} requests failed. The endpoint is suspended if this goes on.</p>`}
+    ${isSuspended && html`<p class="notice bad">${words(health.cause)} since <${Time} at=${health.since} />, ${count(health.consecutiveSuspensions, 'suspension')} in a row${health.nextProbe ? html`; next probe ${Date.parse(health.nextProbe) <= now() ? 'due now' : html`<${Time} at=${health.nextProbe} />`}` : ''}. ${hasFailure ? '' : nextStep(health.cause, endpoint.responseTimeoutInSeconds)}</p>`}
+    ${health.state === 'healthy' && health.failures > 0 && html`<p class="notice warn">${Number(health.failures) === 1 ? 'The last request' : `The last ${num(health.failures)} requests`} failed. The endpoint is suspended if this goes on.</p>`}
+    ${condition === 'waiting' && html`<p class="notice warn">${count(data.backlog, 'event')} unread and ${num(data.counters.pending)} received before, and no client receives. Start a receiver.</p>`}
+    ${hasFailure && html`<${LastFailure} id=${id} data=${data} />`}
     ${data.heldBy && html`<p class="notice warn">Held by ${data.heldBy}: nothing is sent until it is resumed.</p>`}
-    ${order?.blockedKeys > 0 && html`<p class="notice bad">${num(order.blockedKeys)} keys are blocked, the first by <a href=${link('event', { topic: splitId(id).topic, sequence: order.firstBlockingSequence })}>event ${num(order.firstBlockingSequence)}</a>. ${may('operate') && [['Attempt again', true], ['Give up', false]].map(([name, retry]) => html`<button type="button" class="small" onClick=${() => unblock(id, retry)}>${name}</button> `)}</p>`}
+    ${order?.blockedKeys > 0 && html`<p class="notice bad">${count(order.blockedKeys, 'key is', 'keys are')} blocked, the first by <a href=${link('event', { topic: splitId(id).topic, sequence: order.firstBlockingSequence })}>event ${num(order.firstBlockingSequence)}</a>. ${may('operate') && [['Attempt again', true], ['Give up', false]].map(([name, retry]) => html`<button type="button" class="small" onClick=${() => unblock(id, retry)}>${name}</button> `)}</p>`}
     ${provisioning === 'AwaitingManualAction' && html`<p class="notice warn">The endpoint has to be validated: somebody with access to it opens the validation URL that it received, within ten minutes.</p>`}
     <${Facts} rows=${[
       ['Endpoint', resource && html`<code>${address(resource.properties)}</code>`],
-      ['Pace', `${endpoint.rate ? rate(endpoint.rate) : 'not limited'}; ${num(data.inFlight)} of ${num(endpoint.concurrency)} requests in flight; ${num(endpoint.eventsPerRequest)} events a request${endpoint.healthyRate ? `; ${rate(endpoint.healthyRate)} when it was healthy` : ''}`],
-      ['Backlog', html`${num(data.backlog)} events${data.oldestUnreadAgeSeconds ? `, the oldest waits for ${duration(data.oldestUnreadAgeSeconds)}` : ''}`],
-      ['Next attempt of a pending event', data.nextDue && html`<${Time} at=${data.nextDue} />`],
-      order && ['Order by key', `${num(order.heldBackEvents)} events wait behind others of ${num(order.holdingKeys)} keys`],
+      !isQueue && ['Pace', `${endpoint.rate ? rate(endpoint.rate) : 'not limited'}; ${num(data.inFlight)} of ${num(endpoint.concurrency)} requests in flight; ${count(endpoint.eventsPerRequest, 'event')} a request${endpoint.healthyRate ? `; ${rate(endpoint.healthyRate)} when it was healthy` : ''}`],
+      ['Backlog', html`${count(data.backlog, 'event')}${data.oldestUnreadAgeSeconds ? `, the oldest waits for ${duration(data.oldestUnreadAgeSeconds)}` : ''}`],
+      !isQueue && ['Next attempt of a pending event', nextAttempt(data)],
+      !isQueue && may('read') && ['Retries', html`${settings.retryPolicy?.schedule ? `after ${settings.retryPolicy.schedule.join(', ')}; ` : ''}<a href=${link('editions', { edition: parent.data?.properties?.edition })}>Retry schedule</a>`],
+      order && ['Order by key', `${count(order.heldBackEvents, 'event waits', 'events wait')} behind others of ${count(order.holdingKeys, 'key')}`],
       data.lateRequests > 0 && ['Late requests', `${num(data.lateRequests)} whose answer may still come`],
     ]} />
   </section>`;
+}
+
+/** When a pending event is sent again, as far as anything is sent now. @param {Schemas['Status']} data */
+function nextAttempt(data) {
+  if (!data.nextDue) return null;
+  if (data.heldBy) return 'once it is resumed';
+  if (data.health.state !== 'healthy') return 'after a probe that succeeds';
+  return Date.parse(data.nextDue) <= now() ? 'due now' : html`<${Time} at=${data.nextDue} />`;
+}
+
+/** Steps of the ledger in which a request failed. */
+const FAILED_STEPS = ['deferred', 'undeliverable'];
+
+/**
+ * The last failed request: what the endpoint said, when, how often, and what to do.
+ * @param {{ id: string, data: Schemas['Status'] }} props
+ */
+function LastFailure({ id, data }) {
+  const load = async (signal) => {
+    const read = (outcome) => get(withQuery(`${pathOf(id)}/ledger`, { outcome, order: 'newest', top: 1 }), signal);
+    const pages = await Promise.all(FAILED_STEPS.map(read));
+    return pages.flatMap((page) => page.lines).sort((a, b) => (a.at < b.at ? 1 : -1))[0] ?? null;
+  };
+  const poll = usePoll(/** @type {(signal: AbortSignal) => Promise<Schemas['LedgerLine'] | null>} */ (load), ['last failure', id], 5000);
+  const line = poll.data;
+  if (!line) return null;
+  return html`<div class="notice bad" role="group" aria-label="Last failure">
+    <p><b>Last failure: ${line.status ?? ''} <${Words} code=${line.outcome} /></b>, <${Time} at=${line.at} />, <a href=${link('event', { topic: splitId(id).topic, sequence: line.firstSequence })}>event ${num(line.firstSequence)}</a>, attempt ${num(line.attempt)}. ${count(data.counters.requestsFailed, 'request')} failed of ${num(data.counters.requests)}.</p>
+    ${line.response && html`<blockquote>${line.response.text}</blockquote>`}
+    <p>${nextStep(line.outcome, data.endpoint.responseTimeoutInSeconds)}</p>
+  </div>`;
 }
 
 /** What matched is delivered, pending or ended: the sum is shown, so that a loss would be seen.

@@ -8,7 +8,7 @@ import { Table } from '../table.js';
 import { listen } from '../tail.js';
 import { Badge, Command, Head, Outcome, Search, Select, Time } from '../ui.js';
 import { OUTCOMES, STEPS } from '../causes.js';
-import { millis } from '../format.js';
+import { millis, words } from '../format.js';
 
 /** So many lines are kept. */
 const KEPT = 2000;
@@ -71,24 +71,24 @@ export default function Tail() {
       <${Search} label="Event subscription" value=${subscription} onChange=${setSubscription} />
       <${Select} label="Show" value=${only} onChange=${setOnly} options=${[['', 'events and outcomes'], ['events', 'events'], ['outcomes', 'outcomes']]} />
       <${Search} label="Event type" value=${type} onChange=${setType} />
-      <${Select} label="Outcome" value=${outcome} onChange=${setOutcome} options=${[['', 'all'], ...STEPS.map((one) => [one, one]), ...OUTCOMES.map((one) => [one, `attempt: ${one}`])]} />
+      <${Select} label="Outcome" value=${outcome} onChange=${setOutcome} options=${[['', 'all'], ...STEPS.map((one) => [one, words(one)]), ...OUTCOMES.map((one) => [one, `Attempt: ${words(one).toLowerCase()}`])]} />
       <${Search} label="HTTP status" value=${status} onChange=${(value) => setStatus(value.replace(/\D/g, ''))} />
     </div>
-    <div class="toolbar" role="status">
-      <${Badge} kind=${isPaused ? 'held' : kind}>${isPaused ? 'paused' : text}<//>
+    <div class="toolbar">
+      <span role="status"><${Badge} kind=${isPaused ? 'held' : kind}>${isPaused ? 'paused' : text}<//></span>
       <span class="faint">${num(pace)}/s, ${num(count)} lines${state.reads === false ? ', by another tab of this browser' : ''}</span>
       ${missed > 0 && html`<${Badge} kind="warn">${num(missed)} missed<//>`}
       <button type="button" class="small" onClick=${() => { ring.current.lines = []; draw((n) => n + 1); }}>Clear</button>
     </div>
     ${lines.length === 0
       ? html`<div class="empty">Nothing yet. Lines appear here when events are published or delivered.</div>`
-      : html`<${Table} name="Live tail" rows=${lines} id=${(row) => row.row} columns=${/** @type {import('../table.js').Columns<any>} */ ([
+      : html`<${Table} name="Live tail" hold=${place} rows=${lines} id=${(row) => row.row} columns=${/** @type {import('../table.js').Columns<any>} */ ([
           { key: 'at', name: 'Time', cell: (row) => row.at ? html`<${Time} at=${row.at} exact=${true} />` : '' },
           { key: 'kind', name: 'What', cell: (row) => row.kind === 'missed' ? html`<${Badge} kind="warn">${num(row.count)} missed<//>` : row.kind === 'event' ? html`<${Badge} kind="info">event<//>` : html`<${Outcome} step=${row.step} />` },
           { key: 'topic', name: 'Topic', cell: (row) => shortName(row.topic) },
           { key: 'who', name: 'Event subscription', cell: (row) => row.subscription ? html`<a href=${link('subscription', { id: subscriptionId(row.topic, row.subscription) })}>${row.subscription}</a>` : '' },
-          { key: 'sequence', name: 'Sequence', num: true, cell: (row) => (row.sequence ?? row.firstSequence) === undefined ? '' : html`<a data-open href=${link('event', { topic: row.topic, sequence: row.sequence ?? row.firstSequence })}>${num(row.sequence ?? row.firstSequence)}</a>` },
-          { key: 'what', name: 'Type or answer', cell: (row) => row.eventType ?? [row.status, row.outcome ?? row.reason, row.milliseconds === undefined || row.milliseconds === null ? '' : millis(row.milliseconds)].filter(Boolean).join(' · ') },
+          { key: 'sequence', name: 'Sequence', num: true, cell: (row) => (row.sequence ?? row.firstSequence) === undefined ? '' : html`<a data-open aria-label=${`Event ${num(row.sequence ?? row.firstSequence)}`} href=${link('event', { topic: row.topic, sequence: row.sequence ?? row.firstSequence })}>${num(row.sequence ?? row.firstSequence)}</a>` },
+          { key: 'what', name: 'Type or answer', cell: (row) => row.eventType ?? [row.status, words(row.outcome ?? row.reason), row.milliseconds === undefined || row.milliseconds === null ? '' : millis(row.milliseconds)].filter(Boolean).join(' · ') },
           { key: 'subject', name: 'Subject or text', wide: true, cell: (row) => row.subject ?? row.response?.text.slice(0, 120) ?? '' },
         ])} />`}
     <${Command} parts=${['tail', place, ...(only ? [`--${only}`] : []), ...(type ? ['--type', type] : []), ...(outcome ? ['--outcome', outcome] : []), ...(status ? ['--status', status] : [])]} />

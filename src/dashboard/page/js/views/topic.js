@@ -1,16 +1,16 @@
 // One topic, domain or namespace: its state, event subscriptions, settings and access keys.
 import { may, call, get, pathOf, post } from '../api.js';
 import { remove, run } from '../actions.js';
-import { bytes, command, num, rate, shortName, topicArgument } from '../format.js';
+import { bytes, command, num, rate, shortName, subscriptionId, topicArgument } from '../format.js';
 import { html, useState } from '../html.js';
 import { useChanges, usePoll } from '../poll.js';
-import { address, inner, subscriptionsOf } from '../resources.js';
+import { address, inner, subscriptionsOf, top } from '../resources.js';
 import { go, link, useParams } from '../state.js';
 import { History } from './history.js';
 import { TestEvent } from './browse.js';
 import { EventTypes } from './event-type.js';
-import { Table } from '../table.js';
-import { Badge, Command, Copy, Facts, Failed, Figure, Head, Time, Loaded, ask, tell } from '../ui.js';
+import { Middle, Table } from '../table.js';
+import { Badge, Command, Condition, Copy, Facts, Failed, Figure, Head, Time, Loaded, ask, tell } from '../ui.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
@@ -95,14 +95,20 @@ function Inner({ id }) {
 
 function Subscriptions({ id }) {
   const poll = usePoll((signal) => subscriptionsOf(id, signal), ['subscriptions of', id], 5000);
+  const figures = usePoll((signal) => top({ topic: id, by: 'name', top: 500 }, signal), ['conditions of', id], 5000);
+  const lines = new Map((figures.data?.top ?? []).map((line) => [subscriptionId(line.topic, line.subscription).toLowerCase(), line]));
   useChanges(poll.refresh);
   return html`<h2>Event subscriptions</h2>
     <${Loaded} poll=${poll} empty=${html`<p>Nothing subscribes to this topic, so its events go nowhere.</p><${Command} parts=${['subscriptions', 'create', topicArgument(id), 'NAME', '--endpoint', 'https://example.com/hook']} />`}>${(rows) => html`
       <${Table} name="Event subscriptions" rows=${rows} id=${(row) => row.id} columns=${/** @type {import('../table.js').Columns<Schemas['EventSubscription'] & { properties: any }>} */ ([
         { key: 'name', name: 'Name', cell: (row) => html`<a data-open href=${link('subscription', { id: row.id })}>${row.name}</a>` },
-        { key: 'endpoint', name: 'Endpoint', cell: (row) => address(row.properties) },
+        { key: 'endpoint', name: 'Endpoint', cell: (row) => html`<${Middle} text=${address(row.properties)} />` },
         { key: 'types', name: 'Event types', cell: (row) => row.properties.filter?.includedEventTypes?.join(', ') || 'all' },
-        { key: 'state', name: 'State', cell: (row) => html`<${Badge} kind=${row.properties.provisioningState === 'Succeeded' ? 'ok' : 'warn'}>${row.properties.provisioningState}<//>` },
+        { key: 'condition', name: 'Condition', cell: (row) => {
+          const line = lines.get(row.id.toLowerCase());
+          const { provisioningState } = row.properties;
+          return html`${line && html`<${Condition} line=${line} />`} ${provisioningState !== 'Succeeded' && html`<${Badge} kind="warn">${provisioningState}<//>`}`;
+        } },
       ])} />
       <p><a href=${link('subscriptions', { topic: id })}>Figures of these event subscriptions</a></p>`}
     <//>`;

@@ -2,12 +2,11 @@
 import { may, call, pathOf } from '../api.js';
 import { command, idOf, num, shortName } from '../format.js';
 import { html, useState } from '../html.js';
-import { useChanges, usePoll } from '../poll.js';
+import { changed, useChanges, usePoll } from '../poll.js';
 import { topics } from '../resources.js';
 import { go, link, useParam } from '../state.js';
 import { Table } from '../table.js';
-import { run } from '../actions.js';
-import { Badge, Command, Dialog, Field, Head, Loaded, Search, Select, Time } from '../ui.js';
+import { Badge, Command, Dialog, Failed, Field, Head, Loaded, Search, Select, Time, tell } from '../ui.js';
 
 export default function Topics() {
   const poll = usePoll(topics, ['topics'], 5000);
@@ -40,28 +39,40 @@ export default function Topics() {
   `;
 }
 
+const KINDS = { topics: 'topic', domains: 'domain', namespaces: 'namespace' };
 const SCHEMAS = [['EventGridSchema', 'Event Grid'], ['CloudEventSchemaV1_0', 'CloudEvents 1.0']];
 
 function NewTopic({ onClose }) {
   const [kind, setKind] = useState('topics');
   const [name, setName] = useState('');
   const [schema, setSchema] = useState(SCHEMAS[0][0]);
+  const [error, setError] = useState(/** @type {any} */ (null));
   const isNamespace = kind === 'namespaces';
   const line = command('topics', 'create', kind === 'topics' ? name || 'NAME' : `${kind}/${name || 'NAME'}`, ...(isNamespace ? [] : ['--input-schema', schema]));
   const submit = async (event) => {
     event.preventDefault();
     const id = idOf(`${kind}/${name}`);
     const body = isNamespace ? { location: 'local' } : { location: 'local', properties: { inputSchema: schema } };
-    if (await run(() => call('PUT', pathOf(id), { body, match: null }), `${name} created`, line)) {
-      onClose();
-      go('topic', { id });
+    setError(null);
+    try {
+      await call('PUT', pathOf(id), { body, match: null });
+    } catch (problem) {
+      setError(problem);
+      return;
     }
+    tell(`${name} created`, { line });
+    changed();
+    onClose();
+    go('topic', { id });
   };
+  // The request is for a name that does not exist.
+  const isTaken = error?.status === 412;
   return html`<${Dialog} title="New topic" onClose=${onClose}>
     <form class="fields" onSubmit=${submit}>
-      <${Select} label="Kind" value=${kind} onChange=${setKind} options=${[['topics', 'topic'], ['domains', 'domain'], ['namespaces', 'namespace']]} />
-      <${Field} label="Name" value=${name} required autofocus hint="3 to 50 letters, digits and hyphens" onInput=${(event) => setName(event.currentTarget.value)} />
+      <${Select} label="Kind" value=${kind} onChange=${setKind} options=${Object.entries(KINDS)} />
+      <${Field} label="Name" value=${name} required data-first error=${isTaken ? `A ${KINDS[kind]} with this name exists. Choose another one.` : error?.target ? error.message : null} hint="3 to 50 letters, digits and hyphens" onInput=${(event) => setName(event.currentTarget.value)} />
       ${!isNamespace && html`<${Select} label="Schema of published events" value=${schema} onChange=${setSchema} options=${SCHEMAS} />`}
+      ${!isTaken && !error?.target && html`<${Failed} error=${error} />`}
       <${Command} line=${line} parts=${[]} />
       <div class="acts"><button type="submit" class="primary">Create</button><button type="button" onClick=${onClose}>Cancel</button></div>
     </form>

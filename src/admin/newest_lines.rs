@@ -1,0 +1,66 @@
+//! Lines of ledgers, the newest first.
+//!
+//! The ledgers are read backward in ranges of time, which are shorter where many events were delivered.
+
+use std::{cmp::Reverse, time::Duration};
+
+use super::{AdminError, Control};
+use gridhook_engine::control::registry;
+use gridhook_event::{SubscriptionKey, Timestamp};
+use gridhook_policy::record::{LedgerEntry, LedgerLine};
+
+/// Maximum ranges of time of one page.
+const RANGES: usize = 64;
+
+/// The first range.
+const RANGE: Duration = Duration::from_secs(3600);
+
+/// The shortest one: no instant has more lines than one read.
+pub(crate) const INSTANT: Duration = Duration::from_micros(1);
+
+/// A page of lines.
+pub(crate) struct NewestLines {
+    /// At least as many as were asked for, if there are: all of the last instant are in one page.
+    pub(crate) lines: Vec<(SubscriptionKey, LedgerLine)>,
+    /// The time before which the next page begins, unless this is the last one.
+    pub(crate) next: Option<Timestamp>,
+}
+
+/// Reads the `wanted` lines of these event subscriptions from `oldest` until `before`, about `top` of them.
+pub(crate) async fn read_newest_lines(
+    control: &Control,
+    subscriptions: &[SubscriptionKey],
+    oldest: Timestamp,
+    mut before: Timestamp,
+    top: usize,
+    wanted: impl Fn(&LedgerEntry) -> bool + Clone + Send + 'static,
+) -> Result<NewestLines, AdminError> {
+    let mut lines = Vec::new();
+    let mut range = RANGE;
+    for _ in 0..RANGES {
+        if lines.len() >= top || before <= oldest || subscriptions.is_empty() {
+            break;
+        }
+        let from = before.before(range).max(oldest);
+        let read = control.registry.lines_of_all(subscriptions, from..before, wanted.clone());
+        match read.await.map_err(registry::Error::from)? {
+            None if range > INSTANT => range = (range / 8).max(INSTANT),
+            found => {
+                let found = found.unwrap_or_default();
+                range = if found.is_empty() { range.saturating_mul(8) } else { range };
+                lines.extend(found);
+                before = from;
+            }
+        }
+    }
+    lines.sort_by_key(|(key, line)| {
+        (Reverse(line.entry.at), *key, line.entry.runs.first().map(|run| Reverse(run.first)))
+    });
+    let cut = lines.get(top - 1).filter(|_| lines.len() > top).map(|(_, line)| line.entry.at);
+    if let Some(last) = cut {
+        lines.retain(|(_, line)| line.entry.at >= last);
+        before = last;
+    }
+    let is_end = subscriptions.is_empty() || before <= oldest;
+    Ok(NewestLines { lines, next: (!is_end).then_some(before) })
+}

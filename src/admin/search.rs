@@ -1,0 +1,48 @@
+//! `GET /search`: the topics that have an event with an id.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::Deserialize;
+
+use super::{AdminError, Control, model::InvalidRequest, query};
+use gridhook_api::search::{EventMatchView, SearchReport};
+
+/// Maximum lookups of one search in all topics: each is a part of a log.
+const LOOKUPS_MAX: usize = 256;
+
+/// Maximum events of a response.
+const EVENTS_MAX: usize = 50;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SearchQuery {
+    id: Option<String>,
+}
+
+/// `GET /search`.
+pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+    let SearchQuery { id } = query::read(request.query_string(), "id")?;
+    let missing = || InvalidRequest::new("id", "is missing; allowed is the id of an event");
+    let id = id.filter(|id| !id.is_empty()).ok_or_else(missing)?;
+    let mut report = SearchReport::default();
+    let mut left = LOOKUPS_MAX;
+    for topic in control.registry.topics() {
+        let resource = topic.record().resource_id_of(None);
+        if left == 0 || report.events.len() >= EVENTS_MAX {
+            report.unsearched.push(resource);
+            continue;
+        }
+        // A topic that was deleted meanwhile, or whose log cannot be read, does not hide what others have.
+        let Ok(matches) = topic.find_event_id(&id, left).await else {
+            report.unsearched.push(resource);
+            continue;
+        };
+        left -= matches.lookups;
+        let room = EVENTS_MAX - report.events.len();
+        let events = matches.sequences.iter().take(room);
+        report.events.extend(events.map(|seq| EventMatchView { topic: resource.clone(), sequence: seq.0 }));
+        if !matches.is_whole {
+            report.unsearched.push(resource);
+        }
+    }
+    Ok(HttpResponse::Ok().json(report))
+}

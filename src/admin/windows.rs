@@ -1,0 +1,241 @@
+//! The figures of topics and event subscriptions over recorded windows, and the condition that follows from them.
+//!
+//! A window ends at the time of the request and begins at a recorded time, so every reader sees the same figures.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use gridhook_api::top::ConditionView;
+use gridhook_engine::control::registry::{SubscriptionSnapshot, TopicHandle};
+use gridhook_event::{PartitionId, SubscriptionKey, Timestamp, chunk::LogTail};
+use gridhook_metrics::{
+    history::{RANGES, quantile},
+    windows::{RecordedSums, WINDOWS, WindowRule, WindowStart, Windows},
+};
+use gridhook_policy::condition::{self, Condition, ConditionFacts, ConditionVerdict, WindowOutcomes, judge_condition};
+
+const _: () = assert!(WINDOWS.len() == condition::WINDOWS, "a condition is judged by the recorded windows");
+
+/// Response times have two recorded times only, because each has a number for each range: the window has 30 to 60 minutes.
+const RESPONSE_TIMES: [WindowRule; 1] = [WindowRule { length: 1_800, spacing: 1_800 }];
+
+/// Counters that may wrap: only their differences are used.
+type SubscriptionSums = [u32; 5];
+
+/// The recorded sums.
+pub(super) struct RecordedWindows(Mutex<WindowsState>);
+
+struct WindowsState {
+    subscriptions: Windows<SubscriptionKey, SubscriptionSums>,
+    response_times: Windows<SubscriptionKey, [u32; RANGES]>,
+    topics: Windows<PartitionId, [u64; 2]>,
+}
+
+impl Default for RecordedWindows {
+    fn default() -> Self {
+        Self(Mutex::new(WindowsState {
+            subscriptions: Windows::new(&WINDOWS),
+            response_times: Windows::new(&RESPONSE_TIMES),
+            topics: Windows::new(&WINDOWS),
+        }))
+    }
+}
+
+fn seconds(now: Timestamp) -> u64 {
+    now.since(Timestamp(0)).as_secs()
+}
+
+fn wrapped(count: u64) -> u32 {
+    (count & u64::from(u32::MAX)) as u32
+}
+
+fn subscription_sums(snapshot: &SubscriptionSnapshot) -> SubscriptionSums {
+    let counters = &snapshot.counters;
+    [
+        counters.passed + snapshot.backlog,
+        counters.delivered,
+        counters.requests + snapshot.received,
+        counters.requests_failed,
+        counters.dead_lettered + counters.dropped,
+    ]
+    .map(wrapped)
+}
+
+fn response_sums(snapshot: &SubscriptionSnapshot) -> [u32; RANGES] {
+    let mut sums = [0; RANGES];
+    sums.iter_mut().zip(snapshot.response_times()).for_each(|(sum, count)| *sum = wrapped(count));
+    sums
+}
+
+impl RecordedWindows {
+    /// Records the present sums, if a window needs them.
+    pub(super) fn record(&self, topics: &[std::sync::Arc<TopicHandle>], now: Timestamp) {
+        let seconds = seconds(now);
+        let mut state = self.lock();
+        if state.topics.is_due(seconds) {
+            let sums = topics.iter().map(|topic| (topic.partition(), topic_sums(topic.taken())));
+            state.topics.record(seconds, sums);
+        }
+        if state.subscriptions.is_due(seconds) {
+            let sums = snapshots(topics).map(|(key, snapshot)| (key, subscription_sums(&snapshot)));
+            state.subscriptions.record(seconds, sums);
+        }
+        if state.response_times.is_due(seconds) {
+            let sums = snapshots(topics).map(|(key, snapshot)| (key, response_sums(&snapshot)));
+            state.response_times.record(seconds, sums);
+        }
+    }
+
+    /// What was recorded, at this time. Keep it for a moment only: recording waits.
+    pub(super) fn at(&self, now: Timestamp) -> WindowsView<'_> {
+        let state = self.lock();
+        let now = seconds(now);
+        WindowsView { starts: state.subscriptions.starts(now), state, now }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WindowsState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn topic_sums(taken: LogTail) -> [u64; 2] {
+    [taken.count, taken.bytes]
+}
+
+fn snapshots(topics: &[std::sync::Arc<TopicHandle>]) -> impl Iterator<Item = (SubscriptionKey, SubscriptionSnapshot)> {
+    topics.iter().flat_map(|topic| {
+        let partition = topic.partition();
+        let keyed = move |snapshot: SubscriptionSnapshot| {
+            (SubscriptionKey { partition, subscription: snapshot.number() }, snapshot)
+        };
+        topic.snapshots().map(keyed)
+    })
+}
+
+/// The recorded windows at one time.
+pub(super) struct WindowsView<'a> {
+    state: MutexGuard<'a, WindowsState>,
+    starts: Vec<Option<WindowStart>>,
+    now: u64,
+}
+
+/// The figures of an event subscription over a window.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SubscriptionWindow {
+    pub(super) outcomes: WindowOutcomes,
+    /// Whether an event was not passed that was there when the window began.
+    is_late: bool,
+}
+
+/// The figures of an event subscription over all windows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SubscriptionWindows {
+    pub(super) windows: [SubscriptionWindow; WINDOWS.len()],
+    pub(super) verdict: ConditionVerdict,
+}
+
+/// Lengths of the windows in seconds.
+pub(super) type WindowLengths = [Option<f64>; WINDOWS.len()];
+
+impl SubscriptionWindows {
+    /// The share of good outcomes in the window that was judged.
+    pub(super) fn good_share(&self) -> Option<f64> {
+        self.verdict.window.and_then(|window| self.windows[window].outcomes.good_share())
+    }
+
+    /// The condition, for a response.
+    pub(super) fn condition(&self, lengths: &WindowLengths) -> ConditionView {
+        let ConditionVerdict { condition, window } = self.verdict;
+        ConditionView {
+            state: condition.to_string(),
+            severity: severity(condition),
+            success_share: self.good_share(),
+            window_seconds: window.and_then(|window| lengths[window]),
+        }
+    }
+}
+
+impl WindowsView<'_> {
+    /// Length of a window in seconds; [`None`] in its first second.
+    pub(super) fn length(&self, window: usize) -> Option<f64> {
+        let start = self.starts[window]?;
+        let length = self.now.saturating_sub(start.seconds);
+        (length > 0).then_some(length as f64)
+    }
+
+    /// The length as reports have it. In steps, so that a report of an idle server does not change every second.
+    fn reported_length(&self, window: usize) -> Option<f64> {
+        const STEP: f64 = 60.0;
+        let length = self.length(window)?;
+        let is_short = length < STEP;
+        Some(if is_short { length } else { (length / STEP).floor() * STEP }.min(WINDOWS[window].length as f64))
+    }
+
+    /// The figures of an event subscription.
+    pub(super) fn figures(&self, key: SubscriptionKey, snapshot: &SubscriptionSnapshot) -> SubscriptionWindows {
+        let sums = subscription_sums(snapshot);
+        let passed = wrapped(snapshot.counters.passed);
+        let recorded = self.state.subscriptions.sums(&key);
+        let windows: [SubscriptionWindow; WINDOWS.len()] =
+            std::array::from_fn(|window| self.window(window, recorded, sums, passed));
+        let waiting = snapshot.backlog + snapshot.counters.pending + snapshot.in_flight as u64;
+        let verdict = judge_condition(&ConditionFacts {
+            health: snapshot.health,
+            held: snapshot.held,
+            lacks_receiver: waiting > 0 && windows[0].outcomes.requests == 0 && snapshot.lacks_client(),
+            waiting,
+            is_late: snapshot.backlog > 0 && windows[0].is_late,
+            windows: windows.map(|window| window.outcomes),
+        });
+        SubscriptionWindows { windows, verdict }
+    }
+
+    /// The lengths of all windows, as reports have them.
+    pub(super) fn reported_lengths(&self) -> WindowLengths {
+        std::array::from_fn(|window| self.reported_length(window))
+    }
+
+    /// The figures of one window, of an event subscription with these sums that has passed so many events.
+    fn window(
+        &self,
+        window: usize,
+        recorded: RecordedSums<'_, SubscriptionSums>,
+        sums: SubscriptionSums,
+        passed: u32,
+    ) -> SubscriptionWindow {
+        let Some(start) = self.starts[window] else { return SubscriptionWindow::default() };
+        let before = recorded.at(start);
+        let rises: SubscriptionSums = std::array::from_fn(|sum| sums[sum].wrapping_sub(before[sum]));
+        let [_, delivered, requests, failed, given_up] = rises;
+        let is_whole = self.now.saturating_sub(start.seconds) >= WINDOWS[window].length;
+        let behind = before[0].wrapping_sub(passed);
+        SubscriptionWindow {
+            outcomes: WindowOutcomes { requests, failed, delivered, given_up },
+            // A difference beyond half of the range is a negative one.
+            is_late: is_whole && (1..u32::MAX / 2).contains(&behind),
+        }
+    }
+
+    /// The 50th, 95th and 99th percentile of the response times of the last 30 to 60 minutes, in milliseconds.
+    pub(super) fn response_times(&self, key: SubscriptionKey, snapshot: &SubscriptionSnapshot) -> [Option<f64>; 3] {
+        let Some(start) = self.state.response_times.starts(self.now)[0] else { return [None; 3] };
+        let before = self.state.response_times.sums(&key).at(start);
+        let mut counts = response_sums(snapshot).map(u64::from);
+        counts.iter_mut().zip(before).for_each(|(count, before)| *count = count.saturating_sub(before.into()));
+        [0.5, 0.95, 0.99].map(|share| quantile(&counts, share).map(|micros| f64::from(micros) / 1e3))
+    }
+
+    /// Events and bytes a second that a topic accepted in the shortest window.
+    pub(super) fn topic_rates(&self, topic: PartitionId, taken: LogTail) -> Option<(f64, f64)> {
+        let start = self.state.topics.starts(self.now)[0]?;
+        let length = self.now.checked_sub(start.seconds).filter(|length| *length > 0)? as f64;
+        let before = self.state.topics.sums(&topic).at(start);
+        let rate = |at: usize| topic_sums(taken)[at].saturating_sub(before[at]) as f64 / length;
+        Some((rate(0), rate(1)))
+    }
+}
+
+/// The number of a condition: a larger one is worse.
+pub(super) fn severity(condition: Condition) -> u8 {
+    let better = Condition::ALL.iter().filter(|other| **other > condition).count();
+    u8::try_from(better).unwrap_or(u8::MAX)
+}

@@ -1,0 +1,25 @@
+//! The search for an event over all topics.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// `GET /search`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Search)]
+pub struct SearchReport {
+    /// Stored events with the id
+    pub events: Vec<EventMatchView>,
+    /// Resource ids of topics that were not searched to their end, because a search is bounded
+    pub unsearched: Vec<String>,
+}
+
+/// An event with the id.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = EventMatch)]
+pub struct EventMatchView {
+    /// Resource id of its topic or domain
+    pub topic: String,
+    pub sequence: u64,
+}
