@@ -409,3 +409,24 @@ fn foreign_resources_are_refused_or_left_out_with_a_reason() {
     let refused = resolve(&std::fs::read_to_string(path).expect("a template"), true, &[]);
     expect!["storagep6taaydrzzvxo: a resource of the type Microsoft.Storage/storageAccounts is not supported: it belongs to another service; a service that exists is named in delivery.resources; allowed are topics, domains, namespaces, the topics of these two, and eventSubscriptions below topics and domains, of Microsoft.EventGrid. All such types: Microsoft.EventGrid/eventSubscriptions, Microsoft.EventGrid/systemTopics, Microsoft.EventGrid/systemTopics/eventSubscriptions, Microsoft.Storage/storageAccounts, Microsoft.Storage/storageAccounts/providers/eventSubscriptions. With --ignore-foreign such resources are left out"].assert_eq(&refused);
 }
+
+#[test]
+fn a_deployment_that_needs_another_service_is_left_out_with_a_reason() {
+    let text = r#"{"resources": [
+        {"type": "Microsoft.EventGrid/topics", "name": "orders"},
+        {"type": "Microsoft.Resources/deployments", "name": "endpoint", "properties": {
+            "expressionEvaluationOptions": {"scope": "inner"},
+            "parameters": {"place": {"value": "[reference('/subscriptions/s/resourceGroups/r/providers/Microsoft.Network/virtualNetworks/v', '2023-04-01', 'Full').location]"}},
+            "template": {"parameters": {"place": {"type": "string"}}, "resources": [
+                {"type": "Microsoft.Network/privateEndpoints", "name": "a", "location": "[parameters('place')]"}]}}}]}"#;
+    let options = TemplateOptions { foreign: ForeignResources::LeftOut, ..TemplateOptions::default() };
+    let read = declared::read(text, true, &ResourceGroup::default(), &options).expect("a template");
+    assert_eq!(read.resources.len(), 1);
+    let [left_out] = &read.template.foreign[..] else { panic!("{:?}", read.template) };
+    assert!(left_out.id.ends_with("/providers/Microsoft.Resources/deployments/endpoint"), "{left_out:?}");
+    assert!(
+        left_out.reason.contains("needs the state of /subscriptions/s/") && read.first_pending_resource().is_none()
+    );
+    let refused = resolve(text, true, &[]);
+    assert!(refused.contains("needs reference of /subscriptions/s/"), "{refused}");
+}

@@ -107,6 +107,9 @@ pub struct TemplateDetails {
 
 const PROVIDER: &str = "Microsoft.EventGrid";
 
+/// A part of the id of a deployment.
+const DEPLOYMENTS: &str = "/providers/Microsoft.Resources/deployments/";
+
 /// Reads a template.
 pub(super) fn read(
     template: &Value,
@@ -125,7 +128,7 @@ pub(super) fn read(
         seed: options.seed.clone(),
     };
     let expansion = expand(template, &exact_parameters(template, options)?, &context, &options.states);
-    let expansion = expansion.map_err(|error| error.to_string())?;
+    let mut expansion = expansion.map_err(|error| error.to_string())?;
     let mut foreign: Vec<ForeignResource> = expansion.foreign.iter().map(|one| left_out(one, None)).collect();
     let mut resources = Vec::new();
     for one in &expansion.resources {
@@ -133,6 +136,18 @@ pub(super) fn read(
             Some(reason) => foreign.push(left_out(one, Some(reason))),
             None => resources.push(declare(one).map_err(|error| format!("{}: {error}", one.name))?),
         }
+    }
+    if options.foreign == ForeignResources::LeftOut {
+        // A private endpoint is a deployment that needs the network.
+        let is_deployment =
+            |pending: &PendingValue| pending.what.contains(DEPLOYMENTS) && is_foreign(&pending.needs.id);
+        let (unknowable, pending) = expansion.pending.into_iter().partition(is_deployment);
+        expansion.pending = pending;
+        foreign.extend(Vec::into_iter(unknowable).map(|PendingValue { what, needs }| ForeignResource {
+            id: what,
+            kind: "Microsoft.Resources/deployments".to_owned(),
+            reason: format!("it needs the state of {}, which this server does not have", needs.id),
+        }));
     }
     if let (ForeignResources::Refused, Some(first)) = (options.foreign, foreign.first()) {
         return Err(refuse(first, &foreign));

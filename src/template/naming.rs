@@ -59,7 +59,13 @@ impl Expander<'_> {
         for index in 0..count {
             let local = scope.local.in_copy(name, index);
             let scope = Scope { local: &local, ..*scope };
+            let before = items.len();
             self.name_instance(&scope, symbol, resource, place, parent, items)?;
+            // `reference('topics[0]')`
+            if let Some(item) = items.get(before) {
+                let element = format!("{symbol}[{index}]").to_ascii_lowercase();
+                scope.frame.ids.borrow_mut().insert(element, vec![item.id.clone()]);
+            }
         }
         Ok(())
     }

@@ -69,7 +69,7 @@ async fn the_view_of_a_namespace_has_what_was_set_and_its_endpoint() {
     assert_eq!(again, reported);
     control.call("PATCH", &place("plant"), json!({"tags": {"c": "d"}, "identity": {"type": "SystemAssigned"}})).await;
     let changed = control.call("GET", &place("plant"), Value::Null).await.json();
-    assert_eq!((&changed["tags"], &changed["location"]), (&json!({"a": "b", "c": "d"}), &json!("here")));
+    assert_eq!((&changed["tags"], &changed["location"]), (&json!({"c": "d"}), &json!("here")));
     assert!(changed["identity"]["principalId"].is_string(), "{changed}");
 }
 
@@ -181,7 +181,7 @@ async fn the_window_of_duplicate_detection_is_set_kept_and_removed() {
             let body = answer.json();
             assert_eq!(body["properties"][key], window, "{method} {topic} {properties} {body}");
         }
-        for window in ["PT19S", "P7DT1S", "PT20.5S", "P1M", "20 s", "-PT1M", ""] {
+        for window in ["PT19S", "P7DT1S", "PT20.5S", "P1M", "20 s", "-PT1M"] {
             let body = control.call("PATCH", &topic, json!({"properties": {key: window}})).await.json().to_string();
             assert!(body.contains("properties.duplicateDetectionHistoryTimeWindow is"), "{window}: {body}");
         }

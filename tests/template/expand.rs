@@ -188,6 +188,7 @@ fn existing_resources_and_loops_are_referred_to_by_symbol() {
         "each": {"type": "Microsoft.EventGrid/topics", "name": "[format('t-{0}', copyIndex())]", "copy": {"name": "each", "count": 2}},
     }, "outputs": {
         "endpoint": {"type": "string", "value": "[reference('known').endpoint]"},
+        "second": {"type": "string", "value": "[reference(format('each[{0}]', 1), '2025-02-15', 'Full').location]"},
         "all": {"type": "array", "value": "[map(references('each', 'Full'), lambda('one', lambdaVariables('one').location))]"},
     }});
     let key = |name: &str| StateKey::get(&format!("{GROUP}Microsoft.EventGrid/topics/{name}"));
@@ -197,6 +198,7 @@ fn existing_resources_and_loops_are_referred_to_by_symbol() {
     let names: Vec<&str> = expansion.resources.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(names, ["t-0", "t-1"], "an existing resource is not created");
     assert_eq!(expansion.outputs["endpoint"]["value"], "e");
+    assert_eq!(expansion.outputs["second"]["value"], "local");
     assert_eq!(expansion.outputs["all"]["value"], json!(["local", "local"]));
 }
 

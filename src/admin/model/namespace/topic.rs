@@ -44,7 +44,7 @@ const TOLERANCE: Tolerance = Tolerance {
     ],
     booleans: &[],
     former: &[("properties.inputSchema", FORMER_CLOUD_EVENTS, Some("CloudEventSchemaV1_0"))],
-    ignored: &["location", "tags", "properties.name"],
+    ignored: &["properties.name"],
 };
 
 /// The specification of a namespace topic from a body. Defaults depend on whether the topic exists.

@@ -65,7 +65,6 @@ const TOLERANCE: Tolerance = Tolerance {
     booleans: &[
         "filter.isSubjectCaseSensitive",
         "filter.enableAdvancedFilteringOnArrays",
-        "filter.advancedFilters.[].value",
         "deadLetterInProbation",
         "destination.properties.deliveryAttributeMappings.[].properties.isSecret",
     ],

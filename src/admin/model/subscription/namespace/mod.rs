@@ -93,7 +93,6 @@ const TOLERANCE: Tolerance = Tolerance {
         "properties.deliveryConfiguration.push.destination.properties.minimumTlsVersionAllowed",
     ],
     booleans: &[
-        "properties.filtersConfiguration.filters.[].value",
         "properties.deliveryConfiguration.push.destination.properties.deliveryAttributeMappings.[].properties.isSecret",
     ],
     former: &[("properties.eventDeliverySchema", FORMER_CLOUD_EVENTS, Some("CloudEventSchemaV1_0"))],
