@@ -111,7 +111,7 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("deliver/request.rs", "URL_BYTES_MAX", "endpoints of 8192 bytes"),
     ("deliver/request.rs", "VALUE_BYTES_MAX", "headers of events 2048 bytes"),
     ("deliver/resource/kafka/client.rs", "RETRIES_MAX", "which Kafka's client repeats for 2 s"),
-    ("deliver/resource/kafka/cluster.rs", "RESPONSE_BYTES_MAX", "responses of 16 MiB from a Kafka broker"),
+    ("deliver/resource/kafka/protocol.rs", "RESPONSE_BYTES_MAX", "responses of 16 MiB from a Kafka broker"),
     ("deliver/resource/sqs.rs", "RESPONSE_BYTES_MAX", "of 32 KiB from SQS"),
     ("deliver/resource/mod.rs", "BATCH_BYTES_MAX", "500 events and 900 KiB in a request to Kafka, NATS and AMQP brokers"),
     ("deliver/resource/mod.rs", "BATCH_EVENTS_MAX", "500 events and 900 KiB in a request to Kafka, NATS and AMQP brokers"),

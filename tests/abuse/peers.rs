@@ -107,7 +107,8 @@ fn a_pipe_holds_up_no_backup_and_a_flipped_bit_hides_no_other() {
     bytes[0] ^= 1;
     fs::write(&oldest, bytes).expect("written");
     let (status, listed) = say(&["backup", "list", &url, "--output", "json"]);
-    let listed: Vec<Value> = serde_json::from_str(&listed).unwrap_or_else(|error| panic!("{error}: {listed}"));
+    let listed: Value = serde_json::from_str(&listed).unwrap_or_else(|error| panic!("{error}: {listed}"));
+    let listed = listed["value"].as_array().expect("a list");
     let problems = listed.iter().filter(|backup| backup.get("problem").is_some()).count();
     assert!(!status.success(), "a damaged backup is no success");
     assert_eq!((listed.len(), problems), (all.len(), 1), "{listed:?}");
