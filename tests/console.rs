@@ -139,7 +139,28 @@ fn help_explains_commands_and_subjects() {
         2026-01-31
             The beginning of this day, in UTC.
         90m, 2h, 7d, PT90M
-            This long ago (--from, --to, --starts-from), or from now (--expires)."#]]
+            This long ago (--from, --to, --starts-from), or from now (--expires).
+
+        The machine's clock
+
+        The time of a server never goes back while it runs. If the machine's clock is
+        set, the server's time approaches it by at most one part in twenty of the time
+        that passes; `gridhook clock show` displays both. Signatures, tokens and dates
+        in requests follow the machine's clock at once.
+
+        - After a start with a clock that is ahead of the last run by more than
+          `clock.jump_max`, events are delivered and nothing expires until `gridhook
+          clock confirm`, or for `clock.expiry_pause_max`. A clock that returns to its
+          time before is trusted at once.
+        - `gridhook clock confirm` resumes expiry. If the machine's clock is ahead of
+          the server's time, the server goes on from it within a minute. If it is
+          behind, restart the server: the next start begins with it.
+        - Events that were published by a wrong clock keep their time. One with a time
+          in the future is attempted as often as any other, and its time to live begins
+          then. Events that were never attempted, and the log, expire with the first
+          event that was published after the correction.
+        - Windows of duplicate detection end by the corrected time, also those of ids
+          that a wrong clock has recorded."#]]
     .assert_eq(&help(&["times"]));
     let list = help(&["help"]);
     for chapter in CHAPTERS {

@@ -41,7 +41,7 @@ struct Times {
 }
 
 #[derive(Debug)]
-struct Scope<V> {
+struct ScopeWindows<V> {
     /// The sums when it was first recorded.
     base: V,
     /// By window and time.
@@ -53,7 +53,7 @@ struct Scope<V> {
 #[derive(Debug)]
 pub struct Windows<K, V> {
     times: Vec<Times>,
-    scopes: HashMap<K, Scope<V>>,
+    scopes: HashMap<K, ScopeWindows<V>>,
 }
 
 /// What was recorded of a scope.
@@ -103,7 +103,7 @@ impl<K: Hash + Eq, V: Copy + Default + PartialEq> Windows<K, V> {
         for (key, sum) in sums {
             let scope = self.scopes.entry(key).or_insert_with(|| {
                 let base = if is_first { sum } else { V::default() };
-                Scope { base, sums: None, is_current: true }
+                ScopeWindows { base, sums: None, is_current: true }
             });
             scope.is_current = true;
             if scope.sums.is_none() && scope.base == sum {

@@ -139,13 +139,13 @@ impl Local {
 
 /// Where an expression is evaluated.
 #[derive(Clone, Copy)]
-pub(crate) struct Scope<'a> {
+pub(crate) struct EvaluationScope<'a> {
     pub(crate) shared: &'a Shared<'a>,
     pub(crate) frame: &'a Frame,
     pub(crate) local: &'a Local,
 }
 
-impl Scope<'_> {
+impl EvaluationScope<'_> {
     /// Evaluates every expression in the value, and expands its loops.
     pub(crate) fn value(&self, value: &Value) -> Result<Value, EvaluationError> {
         self.descend(|| match value {
@@ -199,7 +199,7 @@ impl Scope<'_> {
         let mut list = Vec::new();
         for index in 0..count {
             let local = self.local.in_copy(&name, index);
-            list.push(Scope { local: &local, ..*self }.value(&one["input"])?);
+            list.push(EvaluationScope { local: &local, ..*self }.value(&one["input"])?);
         }
         self.shared.spend(&Value::Null)?;
         Ok((name, Value::Array(list)))
@@ -287,7 +287,7 @@ impl Scope<'_> {
         }
         self.frame.results.borrow_mut().insert(key.to_owned(), None);
         // Neither sees the loops and lambdas around the place that uses it.
-        let result = Scope { local: &Local::default(), ..*self }.value(value);
+        let result = EvaluationScope { local: &Local::default(), ..*self }.value(value);
         let mut results = self.frame.results.borrow_mut();
         match &result {
             Ok(value) => results.insert(key.to_owned(), Some(value.clone())),

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{
     EvaluationError,
-    evaluate::Scope,
+    evaluate::EvaluationScope,
     kind_of,
     resources::{DEPLOYMENTS, Expander, Item, LEVELS_MAX, Place, RESOURCES_MAX, object, shorten},
 };
@@ -13,7 +13,7 @@ impl Expander<'_> {
     /// Finds the names and ids of resources, below a parent if there is one.
     pub(crate) fn name_all(
         &mut self,
-        scope: &Scope<'_>,
+        scope: &EvaluationScope<'_>,
         resources: Option<&Value>,
         place: &Place,
         parent: Option<&Item>,
@@ -43,7 +43,7 @@ impl Expander<'_> {
 
     fn name_one(
         &mut self,
-        scope: &Scope<'_>,
+        scope: &EvaluationScope<'_>,
         symbol: &str,
         resource: &Map<String, Value>,
         place: &Place,
@@ -58,7 +58,7 @@ impl Expander<'_> {
         scope.frame.ids.borrow_mut().entry(symbol.to_ascii_lowercase()).or_default();
         for index in 0..count {
             let local = scope.local.in_copy(name, index);
-            let scope = Scope { local: &local, ..*scope };
+            let scope = EvaluationScope { local: &local, ..*scope };
             let before = items.len();
             self.name_instance(&scope, symbol, resource, place, parent, items)?;
             // `reference('topics[0]')`
@@ -72,7 +72,7 @@ impl Expander<'_> {
 
     fn name_instance(
         &mut self,
-        scope: &Scope<'_>,
+        scope: &EvaluationScope<'_>,
         symbol: &str,
         resource: &Map<String, Value>,
         place: &Place,
@@ -146,7 +146,7 @@ impl Expander<'_> {
     /// Where a nested deployment goes: it may name another resource group.
     pub(crate) fn place_of(
         &self,
-        scope: &Scope<'_>,
+        scope: &EvaluationScope<'_>,
         resource: &Map<String, Value>,
         place: &Place,
     ) -> Result<Place, EvaluationError> {

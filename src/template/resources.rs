@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     DeploymentContext, EvaluationError, Expansion, PendingValue, StateKey, States, TemplateResource,
-    evaluate::{Frame, Local, Parameter, Scope, Shared},
+    evaluate::{EvaluationScope, Frame, Local, Parameter, Shared},
     kind_of,
     parameters::{self, ParameterInput},
 };
@@ -170,7 +170,7 @@ impl Expander<'_> {
             template: json!({"contentVersion": whole.get("contentVersion"), "metadata": whole.get("metadata")}),
             ..Frame::default()
         };
-        let scope = Scope { shared: self.shared, frame: &frame, local: &Local::default() };
+        let scope = EvaluationScope { shared: self.shared, frame: &frame, local: &Local::default() };
         let mut result = TemplateResult::default();
         self.check_parameters(&scope, &declared, &definitions, &mut result)?;
         self.resources(&scope, whole.get("resources"), &place)?;
@@ -181,7 +181,7 @@ impl Expander<'_> {
     /// Evaluates and checks all parameters, also those that no resource uses.
     fn check_parameters(
         &mut self,
-        scope: &Scope<'_>,
+        scope: &EvaluationScope<'_>,
         declared: &Map<String, Value>,
         definitions: &Value,
         result: &mut TemplateResult,
@@ -205,7 +205,7 @@ impl Expander<'_> {
     /// Expands the resources of a template: first the names of all of them, then their bodies.
     fn resources(
         &mut self,
-        scope: &Scope<'_>,
+        scope: &EvaluationScope<'_>,
         resources: Option<&Value>,
         place: &Place,
     ) -> Result<(), EvaluationError> {
@@ -232,8 +232,8 @@ impl Expander<'_> {
         Ok(())
     }
 
-    fn resource(&mut self, outer: &Scope<'_>, item: &Item, place: &Place) -> Result<(), EvaluationError> {
-        let scope = &Scope { local: &item.local, ..*outer };
+    fn resource(&mut self, outer: &EvaluationScope<'_>, item: &Item, place: &Place) -> Result<(), EvaluationError> {
+        let scope = &EvaluationScope { local: &item.local, ..*outer };
         if item.kind.eq_ignore_ascii_case(DEPLOYMENTS) {
             return self.deployment(scope, item, place);
         }
@@ -268,7 +268,7 @@ impl Expander<'_> {
     }
 
     /// Expands a nested deployment. Its outputs become its state.
-    fn deployment(&mut self, scope: &Scope<'_>, item: &Item, place: &Place) -> Result<(), EvaluationError> {
+    fn deployment(&mut self, scope: &EvaluationScope<'_>, item: &Item, place: &Place) -> Result<(), EvaluationError> {
         let mut place = self.place_of(scope, &item.resource, place)?;
         place.level += 1;
         place.deployment.clone_from(&item.name);
@@ -303,7 +303,7 @@ impl Expander<'_> {
     /// Expands a nested template whose expressions have the scope of the template around it.
     fn outer_template(
         &mut self,
-        scope: &Scope<'_>,
+        scope: &EvaluationScope<'_>,
         template: &Value,
         place: &Place,
     ) -> Result<TemplateResult, EvaluationError> {
@@ -329,7 +329,7 @@ impl Expander<'_> {
 
     fn outputs(
         &mut self,
-        scope: &Scope<'_>,
+        scope: &EvaluationScope<'_>,
         outputs: &Map<String, Value>,
         place: &Place,
         result: &mut TemplateResult,
@@ -363,7 +363,7 @@ impl Expander<'_> {
 }
 
 /// The value of an output, unless its condition is false.
-fn output_value(scope: &Scope<'_>, output: &Value) -> Result<Option<Value>, EvaluationError> {
+fn output_value(scope: &EvaluationScope<'_>, output: &Value) -> Result<Option<Value>, EvaluationError> {
     if let Some(condition) = output.get("condition")
         && scope.value(condition)? == Value::Bool(false)
     {
@@ -373,7 +373,7 @@ fn output_value(scope: &Scope<'_>, output: &Value) -> Result<Option<Value>, Eval
     let mut list = Vec::new();
     for index in 0..scope.count(&copy["count"])? {
         let local = scope.local.in_copy("", index);
-        list.push(Scope { local: &local, ..*scope }.value(&copy["input"])?);
+        list.push(EvaluationScope { local: &local, ..*scope }.value(&copy["input"])?);
     }
     Ok(Some(Value::Array(list)))
 }

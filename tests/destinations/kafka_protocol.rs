@@ -69,7 +69,7 @@ fn start_raw_broker(response: &'static [u8]) -> SocketAddr {
             let mut stream = stream.expect("a connection");
             read_frame(&mut stream);
             // The client may be gone already.
-            let _ = stream.write_all(response);
+            stream.write_all(response).ok();
             read_frame(&mut stream);
         }
     });
@@ -96,7 +96,7 @@ const PLAIN: &[(&str, &str)] = &[("USERNAME", "gridhook"), ("PASSWORD", "pass-th
 const BEARER: &[(&str, &str)] = &[("TOKEN", "token-that-nobody-sees")];
 
 #[test]
-fn a_broker_that_breaks_the_protocol_is_told_by_what_it_did() {
+fn a_broker_that_breaks_the_protocol_is_reported_with_what_it_did() {
     const CASES: &[(Script, &str)] = &[
         (&[(API_VERSIONS, &[0, 0, 0, 0])], "BROKER: the response to ApiVersions is malformed"),
         // A negative length of a string, and an array that claims more than there is.
@@ -129,7 +129,7 @@ fn a_broker_that_breaks_the_protocol_is_told_by_what_it_did() {
 }
 
 #[test]
-fn a_refused_login_is_told_with_the_brokers_words_and_without_the_secret() {
+fn a_refused_login_is_reported_with_the_message_of_the_broker_and_without_the_secret() {
     const CASES: &[(Script, &[(&str, &str)], &str)] = &[
         (
             &[VERSIONS, (SASL_HANDSHAKE, b"\x00\x21\x00\x00\x00\x02\x00\x0dSCRAM-SHA-256\x00\x06GSSAPI")],

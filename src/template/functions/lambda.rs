@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde_json::{Map, Value};
 
-use super::{Evaluated, Expression, Function, Scope, lazy, scoped};
+use super::{Evaluated, EvaluationScope, Expression, Function, lazy, scoped};
 use crate::{EvaluationError, kind_of};
 
 #[rustfmt::skip]
@@ -22,13 +22,13 @@ pub(super) const FUNCTIONS: &[Function] = &[
 
 /// A lambda and the scope that it sees.
 struct Lambda<'a> {
-    scope: &'a Scope<'a>,
+    scope: &'a EvaluationScope<'a>,
     variables: Vec<&'a str>,
     body: &'a Expression,
 }
 
 impl<'a> Lambda<'a> {
-    fn read(scope: &'a Scope<'a>, expression: &'a Expression) -> Result<Self, EvaluationError> {
+    fn read(scope: &'a EvaluationScope<'a>, expression: &'a Expression) -> Result<Self, EvaluationError> {
         let problem = || {
             EvaluationError::invalid(
                 "an argument is no lambda; expected, for example, lambda('x', lambdaVariables('x'))",
@@ -55,7 +55,7 @@ impl<'a> Lambda<'a> {
         }
         let variables = self.variables.iter().zip(values).map(|(name, value)| ((*name).to_owned(), (*value).clone()));
         let local = self.scope.local.with_variables(variables);
-        Scope { local: &local, ..*self.scope }.expression(self.body)
+        EvaluationScope { local: &local, ..*self.scope }.expression(self.body)
     }
 
     fn holds(&self, values: &[&Value]) -> Result<bool, EvaluationError> {
@@ -73,13 +73,13 @@ impl<'a> Lambda<'a> {
     }
 }
 
-fn variable(scope: &Scope<'_>, name: &str) -> Evaluated {
+fn variable(scope: &EvaluationScope<'_>, name: &str) -> Evaluated {
     let all = scope.local.lambdas.iter().rev();
     let value = all.into_iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.clone());
     value.ok_or_else(|| EvaluationError::invalid(format!("no lambda around it has the variable '{name}'")))
 }
 
-fn list(scope: &Scope<'_>, expression: &Expression) -> Result<Vec<Value>, EvaluationError> {
+fn list(scope: &EvaluationScope<'_>, expression: &Expression) -> Result<Vec<Value>, EvaluationError> {
     match scope.expression(expression)? {
         Value::Array(list) => Ok(list),
         other => {
@@ -88,13 +88,13 @@ fn list(scope: &Scope<'_>, expression: &Expression) -> Result<Vec<Value>, Evalua
     }
 }
 
-fn map(scope: &Scope<'_>, arguments: &[Expression]) -> Evaluated {
+fn map(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
     let lambda = Lambda::read(scope, &arguments[1])?;
     let list = list(scope, &arguments[0])?;
     list.iter().enumerate().map(|(index, one)| lambda.call(&[one, &index.into()])).collect()
 }
 
-fn filter(scope: &Scope<'_>, arguments: &[Expression]) -> Evaluated {
+fn filter(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
     let lambda = Lambda::read(scope, &arguments[1])?;
     let mut kept = Vec::new();
     for (index, one) in list(scope, &arguments[0])?.into_iter().enumerate() {
@@ -105,7 +105,7 @@ fn filter(scope: &Scope<'_>, arguments: &[Expression]) -> Evaluated {
     Ok(kept.into())
 }
 
-fn reduce(scope: &Scope<'_>, arguments: &[Expression]) -> Evaluated {
+fn reduce(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
     let lambda = Lambda::read(scope, &arguments[2])?;
     let mut result = scope.expression(&arguments[1])?;
     for (index, one) in list(scope, &arguments[0])?.iter().enumerate() {
@@ -115,7 +115,7 @@ fn reduce(scope: &Scope<'_>, arguments: &[Expression]) -> Evaluated {
 }
 
 /// Sorts with a lambda that says whether the first of two elements comes first.
-fn sort(scope: &Scope<'_>, arguments: &[Expression]) -> Evaluated {
+fn sort(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
     let lambda = Lambda::read(scope, &arguments[1])?;
     let mut sorted = list(scope, &arguments[0])?;
     let mut failure = None;
@@ -131,7 +131,7 @@ fn sort(scope: &Scope<'_>, arguments: &[Expression]) -> Evaluated {
     failure.map_or(Ok(sorted.into()), Err)
 }
 
-fn to_object(scope: &Scope<'_>, arguments: &[Expression]) -> Evaluated {
+fn to_object(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
     let key = Lambda::read(scope, &arguments[1])?;
     let value = arguments.get(2).map(|argument| Lambda::read(scope, argument)).transpose()?;
     let mut object = Map::new();
@@ -142,7 +142,7 @@ fn to_object(scope: &Scope<'_>, arguments: &[Expression]) -> Evaluated {
     Ok(object.into())
 }
 
-fn group_by(scope: &Scope<'_>, arguments: &[Expression]) -> Evaluated {
+fn group_by(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
     let key = Lambda::read(scope, &arguments[1])?;
     let mut groups: Map<String, Value> = Map::new();
     for one in list(scope, &arguments[0])? {
@@ -152,7 +152,7 @@ fn group_by(scope: &Scope<'_>, arguments: &[Expression]) -> Evaluated {
     Ok(groups.into())
 }
 
-fn map_values(scope: &Scope<'_>, arguments: &[Expression]) -> Evaluated {
+fn map_values(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
     let lambda = Lambda::read(scope, &arguments[1])?;
     let Value::Object(object) = scope.expression(&arguments[0])? else {
         return Err(EvaluationError::invalid("the first argument of mapValues is not an object; allowed is an object"));

@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 
-use super::{EvaluationError, evaluate::Local, evaluate::Scope, expression::Expression, kind_of};
+use super::{EvaluationError, evaluate::EvaluationScope, evaluate::Local, expression::Expression, kind_of};
 use crate::parameters;
 
 type Evaluated = Result<Value, EvaluationError>;
@@ -28,9 +28,9 @@ enum Body {
     /// Its result depends on its arguments only.
     Values(fn(&Arguments<'_>) -> Evaluated),
     /// Its result depends on the template, too.
-    Scoped(fn(&Scope<'_>, &Arguments<'_>) -> Evaluated),
+    Scoped(fn(&EvaluationScope<'_>, &Arguments<'_>) -> Evaluated),
     /// It evaluates its arguments itself, perhaps not all of them.
-    Lazy(fn(&Scope<'_>, &[Expression]) -> Evaluated),
+    Lazy(fn(&EvaluationScope<'_>, &[Expression]) -> Evaluated),
 }
 
 const fn values(
@@ -44,7 +44,7 @@ const fn values(
 const fn scoped(
     name: &'static str,
     arguments: RangeInclusive<usize>,
-    body: fn(&Scope<'_>, &Arguments<'_>) -> Evaluated,
+    body: fn(&EvaluationScope<'_>, &Arguments<'_>) -> Evaluated,
 ) -> Function {
     Function { name, arguments, body: Body::Scoped(body) }
 }
@@ -52,7 +52,7 @@ const fn scoped(
 const fn lazy(
     name: &'static str,
     arguments: RangeInclusive<usize>,
-    body: fn(&Scope<'_>, &[Expression]) -> Evaluated,
+    body: fn(&EvaluationScope<'_>, &[Expression]) -> Evaluated,
 ) -> Function {
     Function { name, arguments, body: Body::Lazy(body) }
 }
@@ -85,7 +85,7 @@ const REFUSED: [(&str, &str); 9] = [
 ];
 
 /// Calls a function.
-pub(crate) fn call(scope: &Scope<'_>, name: &str, arguments: &[Expression]) -> Evaluated {
+pub(crate) fn call(scope: &EvaluationScope<'_>, name: &str, arguments: &[Expression]) -> Evaluated {
     if name.contains('.') {
         return call_own(scope, name, arguments);
     }
@@ -129,7 +129,7 @@ fn unknown(name: &str) -> EvaluationError {
 }
 
 /// Calls a function of the template.
-fn call_own(scope: &Scope<'_>, name: &str, arguments: &[Expression]) -> Evaluated {
+fn call_own(scope: &EvaluationScope<'_>, name: &str, arguments: &[Expression]) -> Evaluated {
     let function = scope.frame.functions.get(&name.to_ascii_lowercase());
     let function = function.ok_or_else(|| EvaluationError::invalid(format!("the template has no function {name}")))?;
     let empty = Vec::new();
@@ -146,13 +146,13 @@ fn call_own(scope: &Scope<'_>, name: &str, arguments: &[Expression]) -> Evaluate
             .map_err(|error| error.at(format!("the parameter {known} of {name}")))?;
         frame.parameters.insert(known, super::evaluate::Parameter::Given(value));
     }
-    let own = Scope { frame: &frame, local: &Local::default(), shared: scope.shared };
+    let own = EvaluationScope { frame: &frame, local: &Local::default(), shared: scope.shared };
     own.value(&function["output"]["value"]).map_err(|error| error.at(format!("the function {name}")))
 }
 
 /// The arguments of a call.
 struct Arguments<'a> {
-    scope: &'a Scope<'a>,
+    scope: &'a EvaluationScope<'a>,
     function: &'static str,
     values: Vec<Value>,
 }

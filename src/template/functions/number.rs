@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
-use super::{Arguments, Evaluated, Expression, Function, MANY, Scope, lazy, scoped, values};
+use super::{Arguments, Evaluated, EvaluationScope, Expression, Function, MANY, lazy, scoped, values};
 use crate::{EvaluationError, kind_of};
 
 #[rustfmt::skip]
@@ -41,7 +41,7 @@ fn compute(a: &Arguments<'_>, operation: fn(i64, i64) -> Option<i64>) -> Evaluat
 }
 
 /// Evaluates arguments until one has the value that decides.
-fn combine(scope: &Scope<'_>, name: &str, arguments: &[Expression], decisive: bool) -> Evaluated {
+fn combine(scope: &EvaluationScope<'_>, name: &str, arguments: &[Expression], decisive: bool) -> Evaluated {
     for argument in arguments {
         match scope.expression(argument)? {
             Value::Bool(value) if value == decisive => return Ok(decisive.into()),
@@ -57,7 +57,7 @@ fn combine(scope: &Scope<'_>, name: &str, arguments: &[Expression], decisive: bo
     Ok((!decisive).into())
 }
 
-fn choose(scope: &Scope<'_>, arguments: &[Expression]) -> Evaluated {
+fn choose(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
     match scope.expression(&arguments[0])? {
         Value::Bool(true) => scope.expression(&arguments[1]),
         Value::Bool(false) => scope.expression(&arguments[2]),
@@ -67,7 +67,7 @@ fn choose(scope: &Scope<'_>, arguments: &[Expression]) -> Evaluated {
     }
 }
 
-fn coalesce(scope: &Scope<'_>, arguments: &[Expression]) -> Evaluated {
+fn coalesce(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
     for argument in arguments {
         let value = scope.expression(argument)?;
         if !value.is_null() {
@@ -78,7 +78,7 @@ fn coalesce(scope: &Scope<'_>, arguments: &[Expression]) -> Evaluated {
 }
 
 /// The iteration of the named or innermost loop, plus an offset.
-fn copy_index(scope: &Scope<'_>, a: &Arguments<'_>) -> Evaluated {
+fn copy_index(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
     let name = a.values.first().and_then(Value::as_str);
     let copies = &scope.local.copies;
     let current = match name {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Arguments, Evaluated, Expression, Function, MANY, Scope, scoped};
+use super::{Arguments, Evaluated, EvaluationScope, Expression, Function, MANY, scoped};
 use crate::{EvaluationError, StateKey};
 
 #[rustfmt::skip]
@@ -26,14 +26,14 @@ pub(super) const FUNCTIONS: &[Function] = &[
     scoped("variables", 1..=1, |scope, a| scope.variable(a.text(0)?)),
 ];
 
-fn deployment(scope: &Scope<'_>, _: &Arguments<'_>) -> Evaluated {
+fn deployment(scope: &EvaluationScope<'_>, _: &Arguments<'_>) -> Evaluated {
     let frame = scope.frame;
     Ok(json!({"name": frame.deployment, "properties": {
         "template": frame.template, "templateHash": "", "mode": "Incremental", "provisioningState": "Accepted",
     }}))
 }
 
-fn resource_group(scope: &Scope<'_>, _: &Arguments<'_>) -> Evaluated {
+fn resource_group(scope: &EvaluationScope<'_>, _: &Arguments<'_>) -> Evaluated {
     let (frame, context) = (scope.frame, scope.shared.context);
     Ok(json!({
         "id": format!("/subscriptions/{}/resourceGroups/{}", frame.subscription, frame.resource_group),
@@ -45,7 +45,7 @@ fn resource_group(scope: &Scope<'_>, _: &Arguments<'_>) -> Evaluated {
     }))
 }
 
-fn subscription(scope: &Scope<'_>, _: &Arguments<'_>) -> Evaluated {
+fn subscription(scope: &EvaluationScope<'_>, _: &Arguments<'_>) -> Evaluated {
     let id = &scope.frame.subscription;
     Ok(json!({
         "id": format!("/subscriptions/{id}"),
@@ -55,7 +55,7 @@ fn subscription(scope: &Scope<'_>, _: &Arguments<'_>) -> Evaluated {
     }))
 }
 
-fn tenant(scope: &Scope<'_>, _: &Arguments<'_>) -> Evaluated {
+fn tenant(scope: &EvaluationScope<'_>, _: &Arguments<'_>) -> Evaluated {
     let id = &scope.shared.context.tenant;
     Ok(json!({"id": format!("/tenants/{id}"), "tenantId": id, "displayName": "gridhook", "countryCode": ""}))
 }
@@ -86,7 +86,7 @@ fn place_of_type(a: &Arguments<'_>, most: usize) -> Result<usize, EvaluationErro
 }
 
 /// `resourceId('Microsoft.EventGrid/topics', 'orders')`, with an optional Azure subscription and resource group before.
-fn resource_id(scope: &Scope<'_>, a: &Arguments<'_>) -> Evaluated {
+fn resource_id(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
     let at = place_of_type(a, 2)?;
     let own = [&scope.frame.subscription, &scope.frame.resource_group].map(String::as_str);
     let [subscription, group] = match at {
@@ -97,13 +97,13 @@ fn resource_id(scope: &Scope<'_>, a: &Arguments<'_>) -> Evaluated {
     Ok(format!("/subscriptions/{subscription}/resourceGroups/{group}{}", provider_path(a, at)?).into())
 }
 
-fn subscription_resource_id(scope: &Scope<'_>, a: &Arguments<'_>) -> Evaluated {
+fn subscription_resource_id(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
     let at = place_of_type(a, 1)?;
     let subscription = if at == 0 { &scope.frame.subscription } else { a.text(0)? };
     Ok(format!("/subscriptions/{subscription}{}", provider_path(a, at)?).into())
 }
 
-fn providers(_: &Scope<'_>, a: &Arguments<'_>) -> Evaluated {
+fn providers(_: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
     let kind = |name: &str| json!({"resourceType": name, "locations": ["local"], "apiVersions": ["2025-02-15"]});
     match a.len() {
         1 => Ok(json!({"namespace": a.text(0)?, "resourceTypes": []})),
@@ -112,7 +112,7 @@ fn providers(_: &Scope<'_>, a: &Arguments<'_>) -> Evaluated {
 }
 
 /// The ids that a symbolic name, a name in the template or an id stands for.
-fn ids_of(scope: &Scope<'_>, a: &Arguments<'_>) -> Result<Vec<String>, EvaluationError> {
+fn ids_of(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Result<Vec<String>, EvaluationError> {
     let given = a.text(0)?;
     if given.starts_with('/') {
         return Ok(vec![given.to_owned()]);
@@ -129,13 +129,13 @@ fn ids_of(scope: &Scope<'_>, a: &Arguments<'_>) -> Result<Vec<String>, Evaluatio
     }
 }
 
-fn state(scope: &Scope<'_>, key: StateKey) -> Evaluated {
+fn state(scope: &EvaluationScope<'_>, key: StateKey) -> Evaluated {
     let known = scope.shared.states.borrow().get(&key).cloned();
     known.ok_or(EvaluationError::Unknown(key))
 }
 
 /// The properties of a resource, or the whole resource with `Full`.
-fn reference(scope: &Scope<'_>, a: &Arguments<'_>) -> Evaluated {
+fn reference(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
     let ids = ids_of(scope, a)?;
     let [id] = &ids[..] else {
         return Err(a.invalid(format!("'{}' is a loop; use references, or name one of its resources", a.text(0)?)));
@@ -144,7 +144,7 @@ fn reference(scope: &Scope<'_>, a: &Arguments<'_>) -> Evaluated {
     Ok(referred(state(scope, StateKey::get(id))?, is_whole))
 }
 
-fn references(scope: &Scope<'_>, a: &Arguments<'_>) -> Evaluated {
+fn references(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
     let is_whole = a.values.iter().skip(1).any(is_full);
     let states = ids_of(scope, a)?.into_iter().map(|id| Ok(referred(state(scope, StateKey::get(&id))?, is_whole)));
     states.collect()
@@ -159,13 +159,13 @@ fn referred(mut state: Value, is_whole: bool) -> Value {
 }
 
 /// `listKeys(id, apiVersion)` and any other action whose name begins with `list`; [`None`] for other functions.
-pub(super) fn list_action(scope: &Scope<'_>, name: &str, arguments: &[Expression]) -> Option<Evaluated> {
+pub(super) fn list_action(scope: &EvaluationScope<'_>, name: &str, arguments: &[Expression]) -> Option<Evaluated> {
     let begin = name.get(..4).filter(|begin| begin.eq_ignore_ascii_case("list"))?;
     let action = format!("{}{}", begin.to_ascii_lowercase(), &name[4..]);
     Some(evaluate_action(scope, action, arguments))
 }
 
-fn evaluate_action(scope: &Scope<'_>, action: String, arguments: &[Expression]) -> Evaluated {
+fn evaluate_action(scope: &EvaluationScope<'_>, action: String, arguments: &[Expression]) -> Evaluated {
     let values: Result<Vec<Value>, _> = arguments.iter().map(|argument| scope.expression(argument)).collect();
     let a = Arguments { scope, function: "list*", values: values? };
     let [id] = &ids_of(scope, &a)?[..] else { return Err(a.invalid("the name is that of a loop")) };

@@ -5,7 +5,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use ring::digest;
 use serde_json::Value;
 
-use super::{Arguments, Evaluated, Function, MANY, Scope, scoped, values};
+use super::{Arguments, Evaluated, EvaluationScope, Function, MANY, scoped, values};
 use crate::kind_of;
 
 #[rustfmt::skip]
@@ -145,7 +145,7 @@ pub(super) fn name_based_uuid(name: &str) -> String {
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
-fn new_guid(scope: &Scope<'_>, _: &Arguments<'_>) -> Evaluated {
+fn new_guid(scope: &EvaluationScope<'_>, _: &Arguments<'_>) -> Evaluated {
     let number = scope.shared.guids.get();
     scope.shared.guids.set(number + 1);
     Ok(name_based_uuid(&format!("{}-{number}", scope.shared.context.seed)).into())

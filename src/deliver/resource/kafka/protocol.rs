@@ -211,7 +211,7 @@ enum Pending {
 
 impl Pending {
     fn end(&mut self, cause: &ProtocolError) {
-        // Whoever waits for a response sees its sender dropped.
+        // Every caller that waits for a response sees its sender dropped.
         *self = Self::Ended(cause.to_string());
     }
 
@@ -262,7 +262,7 @@ impl Link {
             ended @ Pending::Ended(_) => return Err(ended.cause()),
         };
         // The task that takes it may have ended; then it has dropped the sender of the response.
-        let _ = self.frames.send(encode_frame(&api, version, id, &request));
+        self.frames.send(encode_frame(&api, version, id, &request)).ok();
         let response = receiver.await.map_err(|_| self.pending.borrow().cause())?;
         R::read_response(version, &mut Reader(&response)).map_err(|Truncated| ProtocolError::Malformed(api.name))
     }
@@ -330,6 +330,6 @@ async fn read_responses(mut reader: impl AsyncRead + Unpin, pending: &RefCell<Pe
             return Err(ProtocolError::Ended(format!("the broker sent a response to no request ({id})")));
         };
         // Nobody waits for it if its request was given up.
-        let _ = sender.send(response);
+        sender.send(response).ok();
     }
 }
