@@ -19,6 +19,9 @@ const SASL_AUTHENTICATE: i16 = 36;
 /// Responses of a broker without length and correlation id, by the key of the request.
 type Script = &'static [(i16, &'static [u8])];
 
+/// The credentials in the settings.
+type Credentials = &'static [(&'static str, &'static str)];
+
 /// A broker that has these requests in versions 0 to 4.
 const VERSIONS: (i16, &[u8]) =
     (API_VERSIONS, &[0, 0, 0, 0, 0, 3, 0, 3, 0, 0, 0, 4, 0, 17, 0, 0, 0, 4, 0, 36, 0, 0, 0, 4]);
@@ -92,8 +95,8 @@ fn refusal(broker: SocketAddr, credentials: &[(&str, &str)]) -> String {
     response.text().replace(&broker.to_string(), "BROKER")
 }
 
-const PLAIN: &[(&str, &str)] = &[("USERNAME", "gridhook"), ("PASSWORD", "pass-that-nobody-sees")];
-const BEARER: &[(&str, &str)] = &[("TOKEN", "token-that-nobody-sees")];
+const PLAIN: Credentials = &[("USERNAME", "gridhook"), ("PASSWORD", "pass-that-nobody-sees")];
+const BEARER: Credentials = &[("TOKEN", "token-that-nobody-sees")];
 
 #[test]
 fn a_broker_that_breaks_the_protocol_is_reported_with_what_it_did() {
@@ -130,7 +133,7 @@ fn a_broker_that_breaks_the_protocol_is_reported_with_what_it_did() {
 
 #[test]
 fn a_refused_login_is_reported_with_the_message_of_the_broker_and_without_the_secret() {
-    const CASES: &[(Script, &[(&str, &str)], &str)] = &[
+    const CASES: &[(Script, Credentials, &str)] = &[
         (
             &[VERSIONS, (SASL_HANDSHAKE, b"\x00\x21\x00\x00\x00\x02\x00\x0dSCRAM-SHA-256\x00\x06GSSAPI")],
             PLAIN,
