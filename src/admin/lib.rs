@@ -1,7 +1,7 @@
 //! The control plane, for operators and for Azure's management clients.
 //!
 //! - [`arm`]: topics, domains, namespaces and event subscriptions under ARM's paths, with gridhook's own operations
-//!   ([`operate`], `test_filter`) below them;
+//!   (`operate`, `test_filter`) below them;
 //! - `declare`: applies a configuration file at the start;
 //! - `replay`: sends stored events again; `retry`: sends pending ones before they are due;
 //! - `dead_letters`: lists, redrives and purges dead letters;

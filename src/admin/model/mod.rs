@@ -3,7 +3,7 @@
 //! Invariants:
 //! - nothing is ignored silently: an unknown key is refused with the allowed keys, and a key that Azure supports and this
 //!   server does not is refused with the reason, unless its value describes what the server does anyway. The exceptions,
-//!   which Azure ignores too, are in [`tolerance`];
+//!   which Azure ignores too, are in `tolerance`;
 //! - read-only properties (`id`, `provisioningState`, …) are accepted and ignored, so that a client can PUT what it got;
 //! - PATCH is a JSON merge patch of the settable part of the resource, read by the same code as PUT, except that tags are
 //!   replaced as a whole (both are ARM's own rules).

@@ -2,7 +2,7 @@
 //!
 //! Schemas are compiled without files or network: a reference leads into the schema itself. The work for an event is
 //! bounded before it is done: a schema cannot refer to itself, its size with all references resolved is limited, and its
-//! cost for data of a given length follows from it ([`cost`]). Compiling and checking belong on the threads of `compute`.
+//! cost for data of a given length follows from it (`cost`). Compiling and checking belong on the threads of `compute`.
 
 mod cost;
 
