@@ -400,7 +400,7 @@ fn server_errors_say_what_to_do() {
         1 event subscription, 0 suspended, 0 held; 0 delivered/s, 0 failed/s
         0 in flight, 0 in the backlog, 0 pending; sorted by dead letters
 
-        SUBSCRIPTION    HEALTH   DELIV/S  REQ/S  FAIL/S  OK  BACKLOG  AGE  PENDING  IN FLIGHT  DEAD LETTERS"#]]
+        SUBSCRIPTION    HEALTH  DELIV/S  REQ/S  FAIL/S  OK  BACKLOG  AGE  PENDING  IN FLIGHT  DEAD LETTERS"#]]
     .assert_eq(&lines.join("\n"));
     // One of a thing.
     let done = |line: &str| operator(&server, &line.split(' ').collect::<Vec<_>>()).expect("it is done");

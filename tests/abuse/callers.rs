@@ -67,13 +67,13 @@ fn computations() -> Vec<Attack> {
         schema("the same in a preview", &nested, true),
         schema("a pattern with many positions", &json!({"pattern": "[ab]{700}[cd]|[ab]{701}[de]"}), false),
         schema("a long list of schemas for each item", &items, false),
-        // Where others have the memory, the response is 503.
-        post("large results", "testTransform", &json!({"events": events, "transform": copies}), &[400, 503]),
+        // 200: each event has its error, on a fast machine within the time. 503: others have the memory.
+        post("large results", "testTransform", &json!({"events": events, "transform": copies}), &[200, 400, 503]),
         post(
             "large results of stored events",
             "testTransform",
             &json!({"last": 1000, "transform": copies}),
-            &[400, 503],
+            &[200, 400, 503],
         ),
         post(
             "many strings in many events",

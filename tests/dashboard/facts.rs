@@ -241,6 +241,11 @@ fn the_newest_dead_letters_of_all_event_subscriptions_are_in_one_list_also_after
     server.kill_9();
     server.assert_sound();
     server.restart();
+    // The outcome of the last moment was perhaps not on disk yet; then its event is sent, and given up, again.
+    for (topic, name, _) in places {
+        let expected = if topic == "orders" { 2 } else { 1 };
+        wait_for("the dead letter", LONG, || given_up(&server, topic, name) == expected);
+    }
     let of = |line: &Value| {
         let topic = line["topic"].as_str().and_then(|topic| topic.rsplit('/').next()).expect("a topic");
         let subscription = line["subscription"].as_str().expect("a name");
