@@ -24,7 +24,7 @@ async fn a_group_is_created_changed_and_deleted_with_what_is_in_it() {
     assert_eq!(control.call("HEAD", &path, Value::Null).await.status, 404);
     let body = json!({"location": "westus2", "tags": {"team": "a", "cost": "7"}});
     let made = control.call("PUT", &path, body.clone()).await;
-    assert_eq!(made.status, 200, "{}", made.text);
+    assert_eq!(made.status, 201, "{}", made.text);
     let group = json!({"id": "/subscriptions/S-1/resourceGroups/Shop", "name": "Shop", "location": "westus2",
         "type": "Microsoft.Resources/resourceGroups", "tags": {"team": "a", "cost": "7"},
         "properties": {"provisioningState": "Succeeded"}});

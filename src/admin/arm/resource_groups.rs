@@ -76,7 +76,8 @@ pub(super) fn difference(input: Input<'_>) -> Result<Difference, AdminError> {
 
 pub(super) async fn put(input: Input<'_>) -> Result<HttpResponse, AdminError> {
     let (_, record) = planned_change(input)?;
-    store(input, record).await
+    // 201 also if it exists, as for other resources: the responses of shards are compared.
+    Ok(HttpResponse::Created().json(store(input, record).await?))
 }
 
 pub(super) async fn patch(call: Call<'_>) -> Result<HttpResponse, AdminError> {
@@ -84,17 +85,16 @@ pub(super) async fn patch(call: Call<'_>) -> Result<HttpResponse, AdminError> {
     let existing =
         find(call.control, &scope).ok_or_else(|| AdminError::NoResourceGroup(scope.resource_group.clone()))?;
     let record = ResourceGroupSpec::patch(call.body)?.record(scope, Some(&existing))?;
-    store(call.input, record).await
+    Ok(HttpResponse::Ok().json(store(call.input, record).await?))
 }
 
-async fn store(input: Input<'_>, record: ResourceGroupRecord) -> Result<HttpResponse, AdminError> {
+async fn store(input: Input<'_>, record: ResourceGroupRecord) -> Result<ResourceGroup, AdminError> {
     let control = input.control;
     let saved = control.registry.resource_groups().put(record).await?;
     let group = find(control, &saved.scope).ok_or(AdminError::Broken("a stored resource group exists"))?;
     input.plan_audit(&group);
     info!(group = saved.key(), "resource group saved");
-    // 200 also if it is new: the answers of shards are compared.
-    Ok(HttpResponse::Ok().json(group))
+    Ok(group)
 }
 
 /// Deletes a group with everything in it.

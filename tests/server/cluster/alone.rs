@@ -166,7 +166,7 @@ fn a_new_cluster_goes_on_with_the_stores_of_a_node_whose_cluster_has_lost_its_st
     let looked = reseed(&["--look", "--output", "json"]).expect("what it has");
     let looked: Value = serde_json::from_str(&looked).expect("JSON");
     for shard in 0..SHARDS {
-        let of_shard = &looked[shard];
+        let of_shard = &looked["value"][shard];
         assert!(of_shard["applied"].as_u64() > Some(1) && of_shard["cluster"].is_string(), "{looked}");
     }
     let unasked = reseed(&[]).expect_err("nobody has confirmed it");

@@ -35,7 +35,7 @@ pub(crate) fn put_resource_group(route: &Route, schemas: &mut SchemaRegistry) ->
     let body = schemas.of::<ResourceGroupBody>();
     put(draft(route, "putResourceGroup", "Create or change a resource group"), schemas)
         .body(true, &body, json!({"location": "local", "tags": {"team": "shop"}}))
-        .answer(200, "The resource group, or with `whatIf` the changes", &schemas.of::<ResourceGroup>())
+        .answer(201, "The created or changed resource group", &schemas.of::<ResourceGroup>())
 }
 
 pub(crate) fn patch_resource_group(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
