@@ -382,7 +382,7 @@ fn a_resource_group_outlives_the_process() {
     let mut server = Server::start(&[]);
     let path = "/subscriptions/s/resourceGroups/shop";
     let body = serde_json::json!({"location": "westus2", "tags": {"team": "a"}});
-    assert_eq!(server.command("PUT", path, &body).status, 200);
+    assert_eq!(server.command("PUT", path, &body).status, 201);
     server.terminate();
     server.restart();
     let group = server.command("GET", path, &Value::Null).json();
