@@ -275,9 +275,10 @@ impl ClusterNode {
                 }
                 lease = claimed(&mut role) => {
                     if lease.is_none() {
-                        let ended = ClusterError::Engine("the claims of this node have ended".to_owned());
-                        follower.stop().await;
-                        return Err(ended.into());
+                        if let Err(ended) = removal::stop_or_fail(signals).await {
+                            follower.stop().await;
+                            return Err(ended);
+                        }
                     }
                     lease
                 }

@@ -13,7 +13,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::watch, time::sleep};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
 
 use super::{ClusterError, ClusterNode, claimed};
 use crate::{ServerError, io_error, shutdown::StopSignals};
@@ -21,6 +24,9 @@ use gridhook_cluster::{GivenUp, copies::HeldCopy};
 
 /// The pause before a store that could not be removed is tried again.
 const AGAIN_PAUSE: Duration = Duration::from_secs(5);
+
+/// How long the signal that ends a process may be on its way to each of its shards.
+const SIGNAL_WAIT: Duration = Duration::from_secs(1);
 
 /// Returns once this node should have no copy of the shard.
 pub(super) async fn unwanted(mut keeps: watch::Receiver<bool>) {
@@ -53,12 +59,12 @@ impl ClusterNode {
                 biased;
                 () = signals.received() => return Ok(false),
                 kept = keeps.wait_for(|keeps| *keeps) => {
-                    return kept.map(|_| true).map_err(|_| claims_ended());
+                    return if kept.is_ok() { Ok(true) } else { stop_or_fail(signals).await };
                 }
                 lease = claimed(&mut role) => match lease {
                     // Nothing can be served with an empty store.
                     Some(lease) => self.give_claim_up(&lease, GivenUp::Failed).await,
-                    None => return Err(claims_ended()),
+                    None => return stop_or_fail(signals).await,
                 },
                 () = sleep(AGAIN_PAUSE), if removes => {}
             }
@@ -85,6 +91,14 @@ impl ClusterNode {
     }
 }
 
-fn claims_ended() -> ServerError {
-    ClusterError::Engine("the claims of this node have ended".to_owned()).into()
+/// What follows from the end of the claims: all end with the first shard of a process that stops, whose signal reaches the
+/// others at the same time. Returns false if it does.
+///
+/// # Errors
+/// If no signal comes.
+pub(super) async fn stop_or_fail(signals: &mut StopSignals) -> Result<bool, ServerError> {
+    match timeout(SIGNAL_WAIT, signals.received()).await {
+        Ok(()) => Ok(false),
+        Err(_) => Err(ClusterError::Engine("the claims of this node have ended".to_owned()).into()),
+    }
 }
