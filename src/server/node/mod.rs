@@ -274,11 +274,11 @@ impl ClusterNode {
                     return Ok(Standing::Stopped);
                 }
                 lease = claimed(&mut role) => {
-                    if lease.is_none() {
-                        if let Err(ended) = removal::stop_or_fail(signals).await {
-                            follower.stop().await;
-                            return Err(ended);
-                        }
+                    if lease.is_none()
+                        && let Err(ended) = removal::stop_or_fail(signals).await
+                    {
+                        follower.stop().await;
+                        return Err(ended);
                     }
                     lease
                 }
