@@ -295,9 +295,10 @@ impl NatsConnection {
     /// If fewer report, or if one of them does not sync or is too old.
     pub fn check_sync(&self) -> Result<(), NatsError> {
         let client = self.context.client();
-        let reported = self.runtime.block_on(sync_reports(&client))?;
-        if let Some(missing) = reported.missing() {
-            tracing::warn!(reported = reported.found, servers = reported.servers, "{missing}");
+        let reports = self.runtime.block_on(sync_reports(&client))?;
+        if !reports.is_complete() {
+            let SyncReports { found, servers } = reports;
+            tracing::warn!(found, servers, "a NATS server is down: whether it syncs every write is checked later");
             self.runtime.spawn(check_sync_of_missing(client));
         }
         Ok(())
@@ -311,8 +312,8 @@ struct SyncReports {
 }
 
 impl SyncReports {
-    fn missing(&self) -> Option<&'static str> {
-        (self.found < self.servers).then_some("a NATS server is down: whether it syncs every write is checked later")
+    fn is_complete(&self) -> bool {
+        self.found >= self.servers
     }
 }
 
@@ -321,7 +322,7 @@ async fn check_sync_of_missing(client: Client) {
     loop {
         tokio::time::sleep(SYNC_CHECK_INTERVAL).await;
         match sync_reports(&client).await {
-            Ok(reports) if reports.missing().is_none() => {
+            Ok(reports) if reports.is_complete() => {
                 tracing::info!(servers = reports.servers, "all NATS servers sync every write");
                 return;
             }

@@ -138,7 +138,8 @@ fn read_topic(response: &mut Reader<'_>) -> Result<TopicMetadata, Truncated> {
     let _is_internal = response.read::<1>()?;
     let partitions = response.read_array(|partition| {
         let _error = partition.read_error()?;
-        let (id, leader) = (partition.read_i32()?, partition.read_i32()?);
+        let id = partition.read_i32()?;
+        let leader = partition.read_i32()?;
         let _replicas = partition.read_array(Reader::read_i32)?;
         let _in_sync = partition.read_array(Reader::read_i32)?;
         Ok(Partition { id, leader })
